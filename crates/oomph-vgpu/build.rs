@@ -1,8 +1,8 @@
 //! Turns `api/*.api` into the exported functions.
 //!
-//! `exports.rs` in `OUT_DIR` holds, for every declaration, a symbol of that name; the structs that cross the boundary
-//! by value (`abi`); the list of functions by id (`FUNCTIONS`); their addresses by name (`ADDRESSES`); and what
-//! `cuGetProcAddress` must answer for which CUDA version (`PROC_VERSIONS`).
+//! `exports.rs` in `OUT_DIR` holds, for every declaration, a symbol of that name; their addresses by name (`ADDRESSES`); and
+//! what `cuGetProcAddress` must answer for which CUDA version (`PROC_VERSIONS`). `abi.rs` holds the structures that cross the
+//! boundary by value, `functions.rs` the list of functions by id.
 
 #[path = "build/generate.rs"]
 mod generate;
@@ -37,4 +37,6 @@ fn main() {
     let versions = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let code = generate::exports(&tables, &versions).unwrap_or_else(|error| panic!("{error}"));
     fs::write(out.join("exports.rs"), code).expect("the exports can be written to OUT_DIR");
+    fs::write(out.join("abi.rs"), generate::abi(&tables)).expect("the structures can be written to OUT_DIR");
+    fs::write(out.join("functions.rs"), generate::functions(&tables)).expect("the list can be written to OUT_DIR");
 }

@@ -177,13 +177,15 @@ fn code_is_generated() {
          cuC unsupported (x: c32)\ncuD alias cuB\n",
     )
     .unwrap();
-    let code = generate::exports(&[("driver", lines)], "cuB 2000 cuB # a remark\ncuB 11000 cuD\n").unwrap();
+    let tables = [("driver", lines)];
+    let code = generate::exports(&tables, "cuB 2000 cuB # a remark\ncuB 11000 cuD\n").unwrap();
+    assert!(generate::abi(&tables).contains("pub struct Bytes12(pub [u32; 3]);"));
+    assert!(generate::functions(&tables).contains("name: \"cuC\", library: \"driver\", class: Class::Unsupported"));
     for part in [
-        "pub struct Bytes12(pub [u32; 3]);",
         "unsafe { crate::driver::cuA(p0, pass::<Any, _>(p1)).answer() }",
         "pub unsafe extern \"C\" fn cuB(p0: *mut c_void, _: usize) -> *mut c_void {",
-        "crate::handle::fresh()",
-        "crate::trace::unsupported(2);",
+        "crate::gpu::gpu().handles.fresh()",
+        "crate::gpu::gpu().refuse_call(2);",
         "    801\n",
         "unsafe { cuB(p0, p1) }",
         "(\"cuB\", 11000, \"cuD\"),",

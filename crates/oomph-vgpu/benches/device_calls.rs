@@ -55,7 +55,7 @@ fn device_calls(criterion: &mut Criterion) {
     });
     criterion.bench_function("cudaPointerGetAttributes, 10,000 live", |bencher| {
         let mut room = [0_u64; 8];
-        // SAFETY: the room is larger than the structure.
+        // SAFETY: there is more space than the structure needs.
         bencher.iter(|| unsafe { attributes(room.as_mut_ptr().cast(), black_box(live[5_000])) });
     });
     let _ = std::fs::remove_dir_all(&run);

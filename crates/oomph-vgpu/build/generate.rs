@@ -52,9 +52,9 @@ fn refusal(name: &str, function: &Function<'_>) -> Option<&'static str> {
         ("runtime", _)
             if name == "__cudaLaunchKernel" || !(name.starts_with("__cuda") || INDEPENDENT.contains(&name)) =>
         {
-            Some("crate::runtime::refuse()")
+            Some("failed(crate::status::RuntimeStatus::NOT_INITIALIZED)")
         }
-        ("driver", _) if !INDEPENDENT.contains(&name) => Some("crate::status::NOT_INITIALIZED"),
+        ("driver", _) if !INDEPENDENT.contains(&name) => Some("failed(crate::status::DriverStatus::NOT_INITIALIZED)"),
         (_, "cublasCreate_v2" | "cublasLtCreate" | "cusolverDnCreate" | "cusparseCreate" | "cusparseLtInit") => {
             Some("1")
         }
@@ -96,9 +96,8 @@ pub fn exports(tables: &[(&str, Vec<Line>)], versions: &str) -> Result<String, S
     }
 
     let mut code = String::from(
-        "use core::ffi::{c_char, c_void};\nuse crate::boundary::{Answer, Any, Number, counted, length, pass, pass_many};\n\n",
+        "use core::ffi::{c_char, c_void};\nuse crate::abi;\nuse crate::boundary::{Answer, Any, Number, counted, failed, length, pass, pass_many, pass_value};\n\n",
     );
-    write_abi(&mut code, functions.values());
     let mut addresses: BTreeSet<&str> = BTreeSet::new();
     for (name, library, class) in &order {
         let function = &functions[name];
@@ -114,21 +113,25 @@ pub fn exports(tables: &[(&str, Vec<Line>)], versions: &str) -> Result<String, S
         }
         write_alias(&mut code, name, target, function);
     }
-    write_lists(&mut code, &order, &addresses);
+    write_addresses(&mut code, &addresses);
     write_versions(&mut code, versions, &addresses)?;
     Ok(code)
 }
 
-fn write_abi<'a>(code: &mut String, functions: impl Iterator<Item = &'a Function<'a>>) {
+/// The whole of `abi.rs`: structures that cross the boundary by value.
+pub fn abi(tables: &[(&str, Vec<Line>)]) -> String {
     let mut sizes = BTreeSet::new();
-    for function in functions {
-        let returned = if let Return::Value(value) = function.returns { Some(value) } else { None };
-        let passed = function.params.iter().map(|(_, kind)| kind.passed());
-        sizes.extend(
-            passed.chain(returned).filter_map(|value| if let Value::Bytes(n) = value { Some(n) } else { None }),
-        );
+    for (_, lines) in tables {
+        for line in lines {
+            let Entry::Function { params, returns, .. } = &line.entry else { continue };
+            let returned = if let Return::Value(value) = returns { Some(*value) } else { None };
+            let passed = params.iter().map(|(_, kind)| kind.passed());
+            sizes.extend(
+                passed.chain(returned).filter_map(|value| if let Value::Bytes(n) = value { Some(n) } else { None }),
+            );
+        }
     }
-    code.push_str("/// Structs that cross the boundary by value.\n#[allow(dead_code)]\npub mod abi {\n");
+    let mut code = String::new();
     for size in sizes {
         // The widest integers that fill the struct, so that its alignment is that of the struct it stands for.
         let (item, width) = match size {
@@ -138,17 +141,17 @@ fn write_abi<'a>(code: &mut String, functions: impl Iterator<Item = &'a Function
         };
         let _ = writeln!(
             code,
-            "    #[repr(C)]\n    #[derive(Clone, Copy, Debug)]\n    pub struct Bytes{size}(pub [{item}; {}]);",
+            "#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct Bytes{size}(pub [{item}; {}]);",
             size / width
         );
     }
     for (name, number) in [("C32", "f32"), ("C64", "f64")] {
         let _ = writeln!(
             code,
-            "    #[repr(C)]\n    #[derive(Clone, Copy, Debug)]\n    pub struct {name} {{ pub re: {number}, pub im: {number} }}"
+            "#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct {name} {{ pub re: {number}, pub im: {number} }}"
         );
     }
-    code.push_str("}\n\n");
+    code
 }
 
 fn rust_type(value: Value) -> String {
@@ -193,11 +196,11 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
     write_head(code, name, function, |index| answered || is_written(function.params, index));
     let id = function.id;
     if let Some(refusal) = refusal(name, function) {
-        let _ = writeln!(code, "    if crate::fork::is_refused() {{ return {refusal}; }}");
+        let _ = writeln!(code, "    if crate::gpu::gpu().is_refused() {{ return {refusal}; }}");
     }
     match function.class {
         Class::Answered => {
-            let _ = writeln!(code, "    crate::trace::called({id});");
+            let _ = writeln!(code, "    crate::gpu::gpu().calls.called({id});");
             let _ = write!(code, "    unsafe {{ crate::{}::{name}(", function.library);
             for (index, (_, kind)) in function.params.iter().enumerate() {
                 let _ = write!(code, "{}{}", if index == 0 { "" } else { ", " }, argument(function, index, *kind));
@@ -210,12 +213,12 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
             let _ = writeln!(code, "){answer} }}");
         }
         Class::Compute => {
-            let _ = writeln!(code, "    crate::trace::called({id});");
+            let _ = writeln!(code, "    crate::gpu::gpu().calls.called({id});");
             write_outs(code, function);
             write_answer(code, function, 0);
         }
         Class::Unsupported => {
-            let _ = writeln!(code, "    crate::trace::unsupported({id});");
+            let _ = writeln!(code, "    crate::gpu::gpu().refuse_call({id});");
             write_outs(code, function);
             write_answer(code, function, not_supported(function.library));
         }
@@ -232,6 +235,7 @@ fn argument(function: &Function<'_>, index: usize, kind: Type) -> String {
     };
     match kind {
         Type::In(Value::Ptr) => format!("pass::<Any, _>(p{index})"),
+        Type::In(Value::Number(_)) => format!("pass_value(p{index})"),
         Type::In(_) => format!("p{index}"),
         Type::Out(value) => format!("pass::<{}, _>(p{index})", table(value)),
         Type::OutHandle | Type::OutStr | Type::OutNowhere => format!("pass::<Any, _>(p{index})"),
@@ -252,7 +256,7 @@ fn write_outs(code: &mut String, function: &Function<'_>) {
         // Callers may pass pointers into packed structs, so no alignment is taken for granted.
         let value = match kind {
             Type::In(_) | Type::Many { written: false, .. } => continue,
-            Type::OutHandle => "p.cast::<*mut c_void>().write_unaligned(crate::handle::fresh())".to_owned(),
+            Type::OutHandle => "p.cast::<*mut c_void>().write_unaligned(crate::gpu::gpu().handles.fresh())".to_owned(),
             Type::OutStr => "p.cast::<*const c_char>().write_unaligned(c\"\".as_ptr())".to_owned(),
             Type::OutSized => format!("p.cast::<u8>().write_bytes(0, p{})", index + 1),
             Type::OutNowhere => "p.cast::<i32>().write_unaligned(-1)".to_owned(),
@@ -299,13 +303,23 @@ fn write_alias(code: &mut String, name: &str, target: &str, function: &Function<
     code.push_str(") }\n}\n");
 }
 
-fn write_lists(code: &mut String, order: &[(&str, &str, Class)], addresses: &BTreeSet<&str>) {
-    code.push_str("\n/// The functions, by id.\npub static FUNCTIONS: &[crate::trace::Function] = {\n");
-    code.push_str("    use crate::trace::{Class, Function};\n    &[\n");
-    for (name, library, class) in order {
-        let _ = writeln!(code, "        Function {{ name: {name:?}, library: {library:?}, class: Class::{class:?} }},");
+/// The whole of `functions.rs`: what is known of each function, by its id.
+pub fn functions(tables: &[(&str, Vec<Line>)]) -> String {
+    let mut code = String::from("/// The functions, by id.\npub static FUNCTIONS: &[Function] = &[\n");
+    for (library, lines) in tables {
+        for line in lines {
+            if let Entry::Function { class, .. } = &line.entry {
+                let name = &line.name;
+                let _ =
+                    writeln!(code, "    Function {{ name: {name:?}, library: {library:?}, class: Class::{class:?} }},");
+            }
+        }
     }
-    code.push_str("    ]\n};\n\n");
+    code.push_str("];\n");
+    code
+}
+
+fn write_addresses(code: &mut String, addresses: &BTreeSet<&str>) {
     code.push_str(
         "/// The address of an exported function.\n#[derive(Clone, Copy, Debug)]\npub struct Address(pub *const ());\n\
          // SAFETY: the address of a function is the same in every thread, and reading it changes nothing.\n\

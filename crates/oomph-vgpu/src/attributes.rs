@@ -1,7 +1,7 @@
 //! What is said of a file (mode, owner, times, attributes), where a fence keeps writes away.
 //!
 //! Landlock has no rule for it, so a child's `touch` or `chmod` would change a file of the user's that it cannot write to.
-//! Behind a fence these functions of the C library leave such a file as it is and report success, as the hook's overlay
+//! Behind a fence these functions of the C library leave such a file unchanged and report success, as the hook's overlay
 //! does in Python: nothing that a program computes depends on them. Files of the run are changed as ever. Without a fence
 //! each function is the C library's own. A program that makes the system calls itself is not reached.
 
@@ -27,7 +27,7 @@ fn fence() -> Option<Plan> {
     Plan::from_bytes(&fs::read(folder.join(PLAN_FILE)).ok()?).ok()
 }
 
-/// Whether a fence with this plan keeps a file as it is. What has no absolute path is a pipe or the like.
+/// Whether a fence with this plan keeps a file unchanged. What has no absolute path is a pipe or the like.
 fn keeps(plan: &Plan, place: &Path) -> bool {
     let open = plan.open.iter().chain([&plan.disk, &plan.memory]).map(PathBuf::as_path);
     place.is_absolute() && !open.chain(OPEN.map(Path::new)).any(|open| place.starts_with(open))
@@ -60,7 +60,7 @@ impl Named {
         }
     }
 
-    /// Whether the call is to change nothing. `errno` stays as it is.
+    /// Whether the call is to change nothing. `errno` is preserved.
     fn is_kept(&self) -> bool {
         // SAFETY: `errno` has a place in every thread.
         let errno = unsafe { libc::__errno_location() };

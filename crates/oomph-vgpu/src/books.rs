@@ -1,6 +1,5 @@
 //! The books: every byte is charged to a card and a process, in the ledger that all processes of the run share.
 
-use crate::fork::{Mutex, Once};
 use std::ffi::{OsString, c_void};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -15,18 +14,24 @@ use oomph_ledger::{
     note_offset, process_device_word, process_word,
 };
 
-use crate::cudnn::namespace;
-use crate::{activity, trace};
+use crate::lock::{Mutex, Rank};
 
 /// A slot number that no process has: this process has not used a card yet, or found the ledger full.
 const NO_SLOT: usize = usize::MAX;
 
-struct Books {
+/// This process's books.
+pub struct Books {
     base: NonNull<u8>,
     cards: Vec<DeviceDescription>,
     slot: AtomicUsize,
     /// Which process took the slot; a forked child must not write in its parent's.
     owner: AtomicU32,
+    /// Whether what is asked of this instance of the library is the program's. A library in a link namespace may bring up
+    /// a context of its own there, in a second instance of this library, which a real card never sees: it is asked
+    /// without one.
+    pub is_programs: bool,
+    /// This process was forked after the books were opened and has not charged anything yet.
+    freshly_forked: AtomicBool,
     /// Serialises slot taking and the copy of a peak's composition.
     lock: Mutex<()>,
     /// The run folder whose ledger is mapped.
@@ -38,19 +43,6 @@ struct Books {
 unsafe impl Send for Books {}
 // SAFETY: as above.
 unsafe impl Sync for Books {}
-
-static BOOKS: Once<Option<Books>> = Once::new();
-
-/// This process was forked after the books were opened and has not charged anything yet.
-static FRESHLY_FORKED: AtomicBool = AtomicBool::new(false);
-
-fn books() -> Option<&'static Books> {
-    let books = BOOKS.get_or_init(open).as_ref()?;
-    if FRESHLY_FORKED.load(Ordering::Relaxed) {
-        books.follow();
-    }
-    Some(books)
-}
 
 /// The run folder of this process, if it is this user's and nobody else's. A process may outlive its run, whose folder is
 /// removed then; others can make a folder of the same name anew.
@@ -73,7 +65,8 @@ fn open_ledger(folder: &OsString) -> Option<File> {
     (found.is_file() && is_mine(&found) && found.len() == FILE_BYTES as u64).then_some(file)
 }
 
-fn open() -> Option<Books> {
+/// Maps the ledger of this process's run folder; `None` where there is no ledger that this library understands.
+pub fn open(is_programs: bool) -> Option<Books> {
     let folder = trusted_folder()?;
     let file = open_ledger(&folder)?;
     // SAFETY: a new shared mapping of a file whose size was just checked; only oomph's own processes know it.
@@ -95,8 +88,10 @@ fn open() -> Option<Books> {
         cards: Vec::new(),
         slot: AtomicUsize::new(NO_SLOT),
         owner: AtomicU32::new(0),
-        lock: Mutex::new(()),
-        folder: Mutex::new(folder),
+        is_programs,
+        freshly_forked: AtomicBool::new(false),
+        lock: Mutex::new(Rank::LedgerSlot, ()),
+        folder: Mutex::new(Rank::RunFolder, folder),
     };
     let header = |word: HeaderWord| books.word(word as usize).load(Ordering::Relaxed);
     if header(HeaderWord::Magic) != MAGIC || header(HeaderWord::Version) != VERSION {
@@ -109,34 +104,7 @@ fn open() -> Option<Books> {
         let bytes = unsafe { std::slice::from_raw_parts(books.base.as_ptr().add(at), process_word(0) * 8 - at) };
         books.cards.push(DeviceDescription::decode(bytes)?);
     }
-    trace::start();
-    if is_programs() {
-        activity::start();
-    }
-    // SAFETY: `closed` is an `extern "C"` function that may run while the process ends.
-    unsafe { libc::atexit(closed) };
     Some(books)
-}
-
-/// In a forked child: what the parent holds is the parent's.
-pub fn forked() {
-    if let Some(Some(books)) = BOOKS.get() {
-        books.slot.store(NO_SLOT, Ordering::Relaxed);
-        FRESHLY_FORKED.store(true, Ordering::Relaxed);
-        crate::device::forget_contexts();
-        activity::forget();
-    }
-}
-
-/// When the process ends in good order: what it held is free again for the others.
-extern "C" fn closed() {
-    trace::finish();
-    let Some(Some(books)) = BOOKS.get() else { return };
-    activity::finish(Path::new(&*books.folder.lock()));
-    let slot = books.slot.swap(NO_SLOT, Ordering::Relaxed);
-    if slot != NO_SLOT && books.owner.load(Ordering::Relaxed) == std::process::id() {
-        books.clear(slot);
-    }
 }
 
 impl Words for Books {
@@ -157,10 +125,32 @@ impl Words for Books {
 }
 
 impl Books {
+    /// In a forked child: what the parent holds is the parent's.
+    pub fn forked(&self) {
+        self.slot.store(NO_SLOT, Ordering::Relaxed);
+        self.freshly_forked.store(true, Ordering::Relaxed);
+    }
+
+    /// When the process ends in good order: what it held is free again for the others.
+    pub fn close(&self) {
+        let slot = self.slot.swap(NO_SLOT, Ordering::Relaxed);
+        if slot != NO_SLOT && self.owner.load(Ordering::Relaxed) == std::process::id() {
+            self.clear(slot);
+        }
+    }
+
+    /// Looks, after a fork and before the first charge, whether this process was given another run folder.
+    #[inline]
+    pub fn refresh(&self) {
+        if self.freshly_forked.load(Ordering::Relaxed) {
+            self.follow();
+        }
+    }
+
     /// Takes over the ledger of another run folder, if this process was given one after it was forked: a fork server
     /// opens its books while it imports, and each of its children is a run of its own. The place of the mapping stays,
     /// so nothing that was derived from it goes stale; a ledger of other cards is therefore not taken. Their capacities
-    /// may differ: those are read where they are needed (see [`capacity_bytes`]).
+    /// may differ: those are read where they are needed (see [`Books::capacity_bytes`]).
     #[cold]
     fn follow(&self) {
         let Some(given) = trusted_folder() else { return };
@@ -207,7 +197,7 @@ impl Books {
         if slot != NO_SLOT {
             return Some(slot);
         }
-        FRESHLY_FORKED.store(false, Ordering::Relaxed);
+        self.freshly_forked.store(false, Ordering::Relaxed);
         let _guard = self.lock.lock();
         let slot = self.slot.load(Ordering::Relaxed);
         if slot != NO_SLOT {
@@ -225,6 +215,114 @@ impl Books {
         let _guard = self.lock.lock();
         self.sweep(&|pid, started| start_time(pid) == Some(started))
     }
+
+    /// What a card can hold, in bytes. In a child of a fork server this is what the child's own run was given, which need
+    /// not be what the server had.
+    pub fn capacity_bytes(&self, device: usize) -> Option<u64> {
+        self.capacity(device)
+    }
+
+    /// The cards of the run, by ledger index.
+    pub fn cards(&self) -> &[DeviceDescription] {
+        &self.cards
+    }
+
+    /// Charges `bytes` on a card to this process, or refuses what the card cannot hold.
+    pub fn charge(&self, device: usize, kind: Kind, bytes: u64) -> bool {
+        if self.charge_if_free(device, kind, bytes) {
+            return true;
+        }
+        if device >= MAX_DEVICES {
+            return false;
+        }
+        self.word(device_word(device, DeviceWord::Refusals)).fetch_add(1, Ordering::Relaxed);
+        self.word(device_word(device, DeviceWord::RefusedBytes)).store(bytes, Ordering::Relaxed);
+        if let Some(slot) = self.slot() {
+            self.word(process_device_word(slot, device) + PROCESS_REFUSALS).fetch_add(1, Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// As [`charge`](Self::charge), for an internal best-effort request: a failure is not counted as a refusal.
+    pub fn charge_if_free(&self, device: usize, kind: Kind, bytes: u64) -> bool {
+        if !self.is_programs {
+            return true;
+        }
+        let slot = self.slot();
+        if !(self.take(device, bytes) || self.sweep_dead() && self.take(device, bytes)) {
+            return false;
+        }
+        let Some(slot) = slot else { return true };
+        if let Some(held) = self.enter(slot, device, kind, bytes) {
+            let _guard = self.lock.lock();
+            self.keep_peak(slot, device, held);
+        }
+        true
+    }
+
+    /// Gives back what [`charge`](Self::charge) took. A forked child, which charged nothing, gives nothing back.
+    pub fn release(&self, device: usize, kind: Kind, bytes: u64) {
+        let slot = self.slot.load(Ordering::Relaxed);
+        if slot == NO_SLOT || device >= MAX_DEVICES {
+            return;
+        }
+        self.give_back(slot, device, kind, bytes);
+    }
+
+    /// Bytes of a card that nobody holds.
+    pub fn free_bytes(&self, device: usize) -> u64 {
+        let Some(capacity) = self.capacity(device) else { return 0 };
+        capacity.saturating_sub(self.word(device_word(device, DeviceWord::Used)).load(Ordering::Relaxed))
+    }
+
+    /// The run folder of this process's run.
+    pub fn run_folder(&self) -> PathBuf {
+        PathBuf::from(&*self.folder.lock())
+    }
+
+    /// Every process that holds memory on a card, with the bytes it holds.
+    pub fn holders(&self, device: usize) -> Vec<(u32, u64)> {
+        let slots = (0..self.slots()).map(|slot| (self.process(slot), self.held(slot, device)));
+        slots.filter(|(_, held)| *held > 0).collect()
+    }
+
+    /// Leaves a note in the ledger; beyond [`MAX_NOTES`] it is dropped.
+    pub fn note(&self, kind: NoteKind, text: &str) {
+        let mut length = text.len().min(NOTE_BYTES - 2);
+        while !text.is_char_boundary(length) {
+            length -= 1;
+        }
+        if self.is_noted(kind, &text.as_bytes()[..length]) {
+            return;
+        }
+        let index = self.word(HeaderWord::Notes as usize).fetch_add(1, Ordering::Relaxed) as usize;
+        if index >= MAX_NOTES {
+            return;
+        }
+        // SAFETY: the record lies inside the mapping, its place was taken by this call alone, and one byte is left for the
+        // terminator, which is there because the file starts as zeros.
+        unsafe {
+            let at = self.base.as_ptr().add(note_offset(index));
+            ptr::copy_nonoverlapping(text.as_ptr(), at.add(1), length);
+            at.cast::<c_void>().cast::<u8>().write_volatile(kind as u8);
+        }
+    }
+
+    /// Whether another process of the job has said the same: there is room for few notes. One that is being written now is
+    /// not seen, and is only said twice.
+    fn is_noted(&self, kind: NoteKind, text: &[u8]) -> bool {
+        let noted = (self.word(HeaderWord::Notes as usize).load(Ordering::Relaxed) as usize).min(MAX_NOTES);
+        (0..noted).any(|index| {
+            // SAFETY: the record lies inside the mapping, and its bytes may be anything.
+            unsafe {
+                let at = self.base.as_ptr().add(note_offset(index)).cast::<u8>();
+                let same = |(offset, byte): (usize, &u8)| at.add(1 + offset).read_volatile() == *byte;
+                at.read_volatile() == kind as u8
+                    && text.iter().enumerate().all(same)
+                    && at.add(1 + text.len()).read_volatile() == 0
+            }
+        })
+    }
 }
 
 /// When a living process started, in clock ticks since boot; `None` for a process that is gone or a zombie.
@@ -236,122 +334,4 @@ fn start_time(pid: u32) -> Option<u64> {
         return None;
     }
     fields.nth(18)?.parse().ok()
-}
-
-/// What a card can hold, in bytes; `None` without a ledger. In a child of a fork server this is what the child's own run
-/// was given, which need not be what the server had.
-pub fn capacity_bytes(device: usize) -> Option<u64> {
-    books()?.capacity(device)
-}
-
-/// The cards of the run, by ledger index; none without a ledger.
-pub fn cards() -> &'static [DeviceDescription] {
-    books().map_or(&[], |books| &books.cards)
-}
-
-/// Charges `bytes` on a card to this process, or refuses what the card cannot hold.
-pub fn charge(device: usize, kind: Kind, bytes: u64) -> bool {
-    if charge_if_free(device, kind, bytes) {
-        return true;
-    }
-    let Some(books) = books().filter(|_| device < MAX_DEVICES) else { return false };
-    books.word(device_word(device, DeviceWord::Refusals)).fetch_add(1, Ordering::Relaxed);
-    books.word(device_word(device, DeviceWord::RefusedBytes)).store(bytes, Ordering::Relaxed);
-    if let Some(slot) = books.slot() {
-        books.word(process_device_word(slot, device) + PROCESS_REFUSALS).fetch_add(1, Ordering::Relaxed);
-    }
-    false
-}
-
-/// Whether what is asked of this instance is the program's. A library in a namespace may bring up a context of its own
-/// there, in a second instance of this library, which a real card never sees: it is asked without one.
-fn is_programs() -> bool {
-    static PROGRAMS: Once<bool> = Once::new();
-    *PROGRAMS.get_or_init(|| !namespace::is_inside())
-}
-
-/// As [`charge`], for an internal best-effort request: a failure is not counted as a refusal.
-pub fn charge_if_free(device: usize, kind: Kind, bytes: u64) -> bool {
-    let Some(books) = books() else { return false };
-    if !is_programs() {
-        return true;
-    }
-    let slot = books.slot();
-    if !(books.take(device, bytes) || books.sweep_dead() && books.take(device, bytes)) {
-        return false;
-    }
-    let Some(slot) = slot else { return true };
-    if let Some(held) = books.enter(slot, device, kind, bytes) {
-        let _guard = books.lock.lock();
-        books.keep_peak(slot, device, held);
-    }
-    true
-}
-
-/// Gives back what [`charge`] took. A forked child, which charged nothing, gives nothing back.
-pub fn release(device: usize, kind: Kind, bytes: u64) {
-    let Some(books) = books() else { return };
-    let slot = books.slot.load(Ordering::Relaxed);
-    if slot == NO_SLOT || device >= MAX_DEVICES {
-        return;
-    }
-    books.give_back(slot, device, kind, bytes);
-}
-
-/// Bytes of a card that nobody holds.
-pub fn free_bytes(device: usize) -> u64 {
-    let Some(books) = books() else { return 0 };
-    let Some(capacity) = books.capacity(device) else { return 0 };
-    capacity.saturating_sub(books.word(device_word(device, DeviceWord::Used)).load(Ordering::Relaxed))
-}
-
-/// The run folder of this process's run.
-pub fn run_folder() -> Option<PathBuf> {
-    Some(PathBuf::from(&*books()?.folder.lock()))
-}
-
-/// Every process that holds memory on a card, with the bytes it holds.
-pub fn holders(device: usize) -> Vec<(u32, u64)> {
-    let Some(books) = books() else { return Vec::new() };
-    let slots = (0..books.slots()).map(|slot| (books.process(slot), books.held(slot, device)));
-    slots.filter(|(_, held)| *held > 0).collect()
-}
-
-/// Leaves a note in the ledger; beyond [`MAX_NOTES`] it is dropped.
-pub fn note(kind: NoteKind, text: &str) {
-    let Some(books) = books() else { return };
-    let mut length = text.len().min(NOTE_BYTES - 2);
-    while !text.is_char_boundary(length) {
-        length -= 1;
-    }
-    if is_noted(books, kind, &text.as_bytes()[..length]) {
-        return;
-    }
-    let index = books.word(HeaderWord::Notes as usize).fetch_add(1, Ordering::Relaxed) as usize;
-    if index >= MAX_NOTES {
-        return;
-    }
-    // SAFETY: the record lies inside the mapping, its place was taken by this call alone, and one byte is left for the
-    // terminator, which is there because the file starts as zeros.
-    unsafe {
-        let at = books.base.as_ptr().add(note_offset(index));
-        ptr::copy_nonoverlapping(text.as_ptr(), at.add(1), length);
-        at.cast::<c_void>().cast::<u8>().write_volatile(kind as u8);
-    }
-}
-
-/// Whether another process of the job has said the same: there is room for few notes. One that is being written now is
-/// not seen, and is only said twice.
-fn is_noted(books: &Books, kind: NoteKind, text: &[u8]) -> bool {
-    let noted = (books.word(HeaderWord::Notes as usize).load(Ordering::Relaxed) as usize).min(MAX_NOTES);
-    (0..noted).any(|index| {
-        // SAFETY: the record lies inside the mapping, and its bytes may be anything.
-        unsafe {
-            let at = books.base.as_ptr().add(note_offset(index)).cast::<u8>();
-            let same = |(offset, byte): (usize, &u8)| at.add(1 + offset).read_volatile() == *byte;
-            at.read_volatile() == kind as u8
-                && text.iter().enumerate().all(same)
-                && at.add(1 + text.len()).read_volatile() == 0
-        }
-    })
 }

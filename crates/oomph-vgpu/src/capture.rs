@@ -3,16 +3,13 @@
 //! A capture begins on one stream and spreads to every stream that waits for an event recorded in it. What is captured
 //! is only counted: a graph is a number of nodes, and launching it does nothing.
 
-use crate::fork::{Mutex, MutexGuard};
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use crate::handle;
-use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, INVALID_VALUE};
-use crate::stream::Stream;
+use crate::gpu::{Session, Stream, gpu};
+use crate::status::CudaStatus;
 
 /// Capture status as both APIs number it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,42 +27,17 @@ const GLOBAL: u32 = 0;
 /// Capture mode that forbids none.
 const RELAXED: u32 = 2;
 
-struct Session {
-    id: u64,
-    origin: usize,
-    joined: Vec<usize>,
-    graph: usize,
-    mode: u32,
-    thread: u64,
-    invalid: bool,
-}
-
-static SESSIONS: Mutex<Vec<Session>> = Mutex::new(Vec::new());
-/// How many captures are under way, so that everything outside them costs one load.
-static ACTIVE: AtomicUsize = AtomicUsize::new(0);
-static NEXT: AtomicU64 = AtomicU64::new(1);
-/// Nodes of each graph.
-static GRAPHS: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
-
 thread_local! {
+    // CUDA has a capture mode for each thread, and a capture knows the thread that began it.
     static MODE: Cell<u32> = const { Cell::new(GLOBAL) };
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
 fn thread() -> u64 {
-    static THREADS: AtomicU64 = AtomicU64::new(1);
     if THREAD.get() == 0 {
-        THREAD.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        THREAD.set(gpu().captures.threads.fetch_add(1, Ordering::Relaxed) + 1);
     }
     THREAD.get()
-}
-
-fn sessions() -> MutexGuard<'static, Vec<Session>> {
-    SESSIONS.lock()
-}
-
-fn graphs() -> MutexGuard<'static, BTreeMap<usize, u64>> {
-    GRAPHS.lock()
 }
 
 /// Exchanges this thread's mode and returns the old one.
@@ -74,48 +46,50 @@ pub fn exchange_mode(mode: u32) -> u32 {
 }
 
 /// Begins a capture on a stream, into a given graph or a new one.
-pub fn begin(stream: &'static Stream, mode: u32, graph: *mut c_void) -> Result<(), u32> {
+pub fn begin(stream: &'static Stream, mode: u32, graph: *mut c_void) -> Result<(), CudaStatus> {
     if stream.capture.load(Ordering::Relaxed) != 0 || mode > RELAXED {
-        return Err(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     }
     let graph = if graph.is_null() { create_graph() } else { graph };
-    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let id = gpu().captures.begun.fetch_add(1, Ordering::Relaxed) + 1;
     stream.capture.store(id, Ordering::Relaxed);
-    sessions().push(Session {
+    gpu().captures.sessions.lock().push(Session {
         id,
-        origin: ptr::from_ref(stream) as usize,
+        origin: stream,
         joined: Vec::new(),
         graph: graph as usize,
         mode,
         thread: thread(),
         invalid: false,
     });
-    ACTIVE.fetch_add(1, Ordering::Relaxed);
+    gpu().captures.active.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
 /// Ends the capture that was begun on a stream and returns its graph.
-pub fn end(stream: &'static Stream) -> Result<*mut c_void, u32> {
-    let mut sessions = sessions();
-    let origin = ptr::from_ref(stream) as usize;
-    let Some(index) = sessions.iter().position(|session| session.origin == origin) else {
-        return Err(if stream.capture.load(Ordering::Relaxed) == 0 { INVALID_VALUE } else { CAPTURE_UNMATCHED });
+pub fn end(stream: &'static Stream) -> Result<*mut c_void, CudaStatus> {
+    let mut sessions = gpu().captures.sessions.lock();
+    let Some(index) = sessions.iter().position(|session| ptr::eq(session.origin, stream)) else {
+        return Err(if stream.capture.load(Ordering::Relaxed) == 0 {
+            CudaStatus::INVALID_VALUE
+        } else {
+            CudaStatus::CAPTURE_UNMATCHED
+        });
     };
     let session = sessions.swap_remove(index);
-    ACTIVE.fetch_sub(1, Ordering::Relaxed);
-    for address in session.joined.iter().chain([&session.origin]) {
-        // SAFETY: these are addresses of streams that were passed in by reference; streams are never freed.
-        unsafe { &*(*address as *const Stream) }.capture.store(0, Ordering::Relaxed);
+    gpu().captures.active.fetch_sub(1, Ordering::Relaxed);
+    for stream in session.joined.iter().chain([&session.origin]) {
+        stream.capture.store(0, Ordering::Relaxed);
     }
-    if session.invalid { Err(CAPTURE_INVALIDATED) } else { Ok(session.graph as *mut c_void) }
+    if session.invalid { Err(CudaStatus::CAPTURE_INVALIDATED) } else { Ok(session.graph as *mut c_void) }
 }
 
 /// Makes a stream part of a capture, if that is still under way.
 pub fn join(id: u64, stream: &'static Stream) {
-    if let Some(session) = sessions().iter_mut().find(|session| session.id == id)
+    if let Some(session) = gpu().captures.sessions.lock().iter_mut().find(|session| session.id == id)
         && stream.capture.swap(id, Ordering::Relaxed) != id
     {
-        session.joined.push(ptr::from_ref(stream) as usize);
+        session.joined.push(stream);
     }
 }
 
@@ -125,7 +99,7 @@ pub fn info(stream: &Stream) -> (Status, u64, *mut c_void) {
     if id == 0 {
         return (Status::None, 0, ptr::null_mut());
     }
-    match sessions().iter().find(|session| session.id == id) {
+    match gpu().captures.sessions.lock().iter().find(|session| session.id == id) {
         Some(session) if session.invalid => (Status::Invalidated, id, ptr::null_mut()),
         Some(session) => (Status::Active, id, session.graph as *mut c_void),
         None => (Status::None, 0, ptr::null_mut()),
@@ -141,65 +115,61 @@ pub fn add_node(stream: &Stream) {
     }
 }
 
-/// Counts a launch on a stream handle; the fast path outside captures is one load.
+/// Whether any capture is under way.
 #[inline]
-pub fn launched(handle: *mut c_void) {
-    if ACTIVE.load(Ordering::Relaxed) != 0
-        && let Ok(stream) = crate::stream::get(handle)
-    {
-        add_node(stream);
-    }
+pub fn is_any_active() -> bool {
+    gpu().captures.active.load(Ordering::Relaxed) != 0
 }
 
 /// Refuses calls that may not be made during a capture (`cudaMalloc` is one), and spoils the capture.
-pub fn check_unsafe_call() -> Result<(), u32> {
-    if ACTIVE.load(Ordering::Relaxed) == 0 || MODE.get() == RELAXED {
+pub fn check_unsafe_call() -> Result<(), CudaStatus> {
+    if !is_any_active() || MODE.get() == RELAXED {
         return Ok(());
     }
     let (own, mode) = (thread(), MODE.get());
     let mut refused = false;
-    for session in sessions().iter_mut() {
+    for session in gpu().captures.sessions.lock().iter_mut() {
         let global = session.mode == GLOBAL && mode == GLOBAL;
         if session.mode != RELAXED && (global || session.thread == own) {
             session.invalid = true;
             refused = true;
         }
     }
-    if refused { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    if refused { Err(CudaStatus::CAPTURE_UNSUPPORTED) } else { Ok(()) }
 }
 
 /// Refuses to wait for a stream that captures, and spoils the capture.
-pub fn check_synchronization(stream: &Stream) -> Result<(), u32> {
+pub fn check_synchronization(stream: &Stream) -> Result<(), CudaStatus> {
     let id = stream.capture.load(Ordering::Relaxed);
     if id == 0 {
         return Ok(());
     }
-    if let Some(session) = sessions().iter_mut().find(|session| session.id == id) {
+    if let Some(session) = gpu().captures.sessions.lock().iter_mut().find(|session| session.id == id) {
         session.invalid = true;
     }
-    Err(CAPTURE_UNSUPPORTED)
+    Err(CudaStatus::CAPTURE_UNSUPPORTED)
 }
 
 /// Makes an empty graph, or an executable one.
 pub fn create_graph() -> *mut c_void {
-    let graph = handle::fresh();
-    graphs().insert(graph as usize, 0);
+    let graph = gpu().handles.fresh();
+    gpu().captures.graphs.lock().insert(graph as usize, 0);
     graph
 }
 
 /// Forgets a graph.
 pub fn destroy_graph(graph: *mut c_void) {
-    graphs().remove(&(graph as usize));
+    gpu().captures.graphs.lock().remove(&(graph as usize));
 }
 
 /// Counts nodes of a graph.
 pub fn add_nodes(graph: *mut c_void, count: u64) {
-    if let Some(nodes) = graphs().get_mut(&(graph as usize)) {
+    if let Some(nodes) = gpu().captures.graphs.lock().get_mut(&(graph as usize)) {
         *nodes += count;
     }
 }
 
 /// How many nodes a graph has.
 pub fn nodes(graph: *mut c_void) -> u64 {
-    graphs().get(&(graph as usize)).copied().unwrap_or(0)
+    gpu().captures.graphs.lock().get(&(graph as usize)).copied().unwrap_or(0)
 }

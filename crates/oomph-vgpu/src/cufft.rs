@@ -12,14 +12,15 @@
 #![allow(clippy::too_many_arguments, reason = "the parameters are those of cuFFT's header")]
 #![deny(unsafe_code)]
 
-use crate::fork::{Mutex, MutexGuard};
 use std::ffi::{c_int, c_void};
 
 use oomph_ledger::Kind;
 
 use crate::boundary::{Items, Out, Plain, statuses};
 use crate::cublas::versions::{library_version, property};
-use crate::{books, device};
+use crate::device;
+use crate::gpu::{FftPlan, gpu};
+use crate::lock::MutexGuard;
 
 statuses! {
     /// `cufftResult`
@@ -39,7 +40,7 @@ statuses! {
     }
 }
 
-library_version!("libcufft.so.", "cufft", [10, 9, 0], [11, 4, 1], [12, 5, 0]);
+library_version!(Cufft, "libcufft.so.", "cufft", [10, 9, 0], [11, 4, 1], [12, 5, 0]);
 
 /// More dimensions than cuFFT allows.
 const MOST_DIMENSIONS: usize = 8;
@@ -116,34 +117,20 @@ fn work_area(lengths: &[u64], batch: u64, numbers: Numbers) -> u64 {
     elements(worked_length).min(plain.saturating_mul(WORST)).saturating_mul(numbers.element)
 }
 
-/// A plan.
-#[derive(Clone, Debug)]
-struct Plan {
-    /// Whether cuFFT allocates the work area.
-    automatic: bool,
-    /// The work area's size, once the plan was made.
-    work_bytes: u64,
-    /// The card and the bytes that are charged.
-    charged: Option<(usize, u64)>,
+fn plans() -> MutexGuard<'static, Vec<Option<FftPlan>>> {
+    gpu().libraries.fft_plans.lock()
 }
 
-/// The plans, by handle. A handle that was destroyed is used again, like cuFFT's own.
-static PLANS: Mutex<Vec<Option<Plan>>> = Mutex::new(Vec::new());
-
-fn plans() -> MutexGuard<'static, Vec<Option<Plan>>> {
-    PLANS.lock()
-}
-
-fn with_plan<T>(handle: c_int, act: impl FnOnce(&mut Plan) -> T) -> Option<T> {
+fn with_plan<T>(handle: c_int, act: impl FnOnce(&mut FftPlan) -> T) -> Option<T> {
     // Handles are numbered from 1, so that none is 0.
     let index = usize::try_from(handle).ok()?.checked_sub(1)?;
     plans().get_mut(index)?.as_mut().map(act)
 }
 
-impl Plan {
+impl FftPlan {
     fn release(&mut self) {
         if let Some((card, bytes)) = self.charged.take() {
-            books::release(card, Kind::Library, bytes);
+            gpu().release(card, Kind::Library, bytes);
         }
     }
 
@@ -156,7 +143,7 @@ impl Plan {
         }
         let device = device::activate_current().map_err(|_| CufftStatus::SETUP_FAILED)?;
         let bytes = work_bytes.next_multiple_of(2 << 20);
-        if !books::charge(device.card, Kind::Library, bytes) {
+        if !gpu().charge(device.card, Kind::Library, bytes) {
             return Err(CufftStatus::ALLOC_FAILED);
         }
         self.charged = Some((device.card, bytes));
@@ -165,7 +152,7 @@ impl Plan {
 }
 
 fn new_plan() -> c_int {
-    let plan = Plan { automatic: true, work_bytes: 0, charged: None };
+    let plan = FftPlan { automatic: true, work_bytes: 0, charged: None };
     let mut plans = plans();
     let index = match plans.iter().position(Option::is_none) {
         Some(index) => index,

@@ -3,6 +3,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::boundary::{In, Out, Room, statuses};
 use crate::cublas::versions::{library_version, property};
+use crate::gpu::gpu;
 use crate::{device, transfer};
 
 statuses! {
@@ -15,7 +16,7 @@ statuses! {
     }
 }
 
-library_version!("libcurand.so.", "curand", [10, 3, 0], [10, 3, 10], [10, 4, 5]);
+library_version!(Curand, "libcurand.so.", "curand", [10, 3, 0], [10, 3, 10], [10, 4, 5]);
 
 /// Whether the generator fills host memory.
 const HOST: u64 = 0x6f6f_6d70_6863_7572;
@@ -24,13 +25,13 @@ const HOST: u64 = 0x6f6f_6d70_6863_7572;
 /// it is not documented.
 pub fn curandCreateGenerator(out: Out<'_, *mut c_void>, _kind: c_int) -> Result<(), CurandStatus> {
     device::activate_current().map_err(|_| CurandStatus::NOT_INITIALIZED)?;
-    out.set(crate::handle::fresh());
+    out.set(gpu().handles.fresh());
     Ok(())
 }
 
 /// Makes a generator for host memory, which needs no card.
 pub fn curandCreateGeneratorHost(out: Out<'_, *mut c_void>, _kind: c_int) -> Result<(), CurandStatus> {
-    let generator = crate::handle::fresh_with(HOST);
+    let generator = gpu().handles.fresh_with(HOST);
     if generator.is_null() {
         return Err(CurandStatus::NOT_INITIALIZED);
     }

@@ -3,7 +3,7 @@
 //! **Model of the workspaces.** cuSOLVER computes its sizes for the card that is there and documents none, so that
 //! these are LAPACK's published optimal sizes (`LWORK` in each routine's documentation) for the same algorithm, with
 //! blocks of [`BLOCK`] columns; where cuSOLVER's algorithm is another (Jacobi, polar, hybrid), the matrices that it
-//! must keep beside the program's own. They were not compared with the library. Sizes are never 0, because callers
+//! must keep in addition to the program's own. They were not compared with the library. Sizes are never 0, because callers
 //! divide by or allocate them.
 #![allow(clippy::too_many_arguments, reason = "the parameters are those of cuSOLVER's header")]
 
@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::boundary::{InOut, Room, statuses};
 use crate::cublas::versions::{library_version, property};
+use crate::gpu::gpu;
 use crate::{boundary, device, transfer};
 
 statuses! {
@@ -23,7 +24,7 @@ statuses! {
     }
 }
 
-library_version!("libcusolver.so.", "cusolver", [11, 4, 1], [11, 7, 5], [12, 4, 1]);
+library_version!(Cusolver, "libcusolver.so.", "cusolver", [11, 4, 1], [11, 7, 5], [12, 4, 1]);
 
 /// Columns of a block in the blocked algorithms.
 const BLOCK: u64 = 64;
@@ -40,7 +41,7 @@ fn matrix(rows: u64, columns: u64) -> u64 {
     rows.saturating_mul(columns)
 }
 
-/// A panel of one block beside `n` rows or columns.
+/// A panel of one block next to `n` rows or columns.
 fn panel(n: u64) -> u64 {
     matrix(n, BLOCK)
 }
@@ -308,7 +309,7 @@ batched! {
 /// Makes a handle; it has no state. What the library allocates for one is not documented, so nothing is charged.
 pub fn cusolverDnCreate(out: boundary::Out<'_, *mut c_void>) -> Result<(), CusolverStatus> {
     device::activate_current().map_err(|_| CusolverStatus::NOT_INITIALIZED)?;
-    out.set(crate::handle::fresh());
+    out.set(gpu().handles.fresh());
     Ok(())
 }
 

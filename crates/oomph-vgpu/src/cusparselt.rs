@@ -17,7 +17,7 @@ statuses! {
     }
 }
 
-library_version!("libcusparseLt.so.", "cusparselt", [0, 4, 0], [0, 8, 1], [0, 8, 1]);
+library_version!(CusparseLt, "libcusparseLt.so.", "cusparselt", [0, 4, 0], [0, 8, 1], [0, 8, 1]);
 
 /// What is remembered of a matrix, at the beginning of its 512 bytes.
 #[repr(C)]

@@ -11,9 +11,9 @@ use oomph_ledger::Kind;
 
 use crate::abi::Bytes64;
 use crate::device;
-use crate::space::{self, Block, GRANULE, Place};
-use crate::status::{INVALID_CONTEXT, INVALID_VALUE, OUT_OF_MEMORY};
-use crate::trace;
+use crate::gpu::gpu;
+use crate::space::{Block, GRANULE, Place};
+use crate::status::CudaStatus;
 
 /// The first number of every handle, so that a made-up one is refused.
 const MEMORY: u64 = 0x6f6f_6d70_6869_7063;
@@ -37,12 +37,12 @@ impl Handle {
 }
 
 /// The handle of the block that a pointer lies in. As with CUDA, memory of pools and mapped memory has none.
-pub fn export(pointer: *const c_void) -> Result<Bytes64, u32> {
-    let block = space::lock().find(pointer as usize).ok_or(INVALID_VALUE)?;
+pub fn export(pointer: *const c_void) -> Result<Bytes64, CudaStatus> {
+    let block = gpu().space.lock().find(pointer as usize).ok_or(CudaStatus::INVALID_VALUE)?;
     if block.place != Place::Device(Kind::Malloc) {
-        return Err(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     }
-    trace::warn(
+    gpu().warn(
         "GPU memory was shared between processes (CUDA IPC): it is counted once, and what one process writes there the \
          others read as zeros",
     );
@@ -50,35 +50,34 @@ pub fn export(pointer: *const c_void) -> Result<Bytes64, u32> {
 }
 
 /// Addresses for another process's block, on the current card.
-pub fn open(handle: Bytes64) -> Result<*mut c_void, u32> {
+pub fn open(handle: Bytes64) -> Result<*mut c_void, CudaStatus> {
     let handle = Handle::read(handle);
     if handle.kind != MEMORY || handle.size == 0 {
-        return Err(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     }
     // CUDA does not open what the process itself shares.
     if handle.process == u64::from(process::id()) {
-        return Err(INVALID_CONTEXT);
+        return Err(CudaStatus::INVALID_CONTEXT);
     }
     let device = device::activate_current()?;
-    let size = usize::try_from(handle.size).map_err(|_| INVALID_VALUE)?;
-    let span = size.checked_next_multiple_of(GRANULE).ok_or(INVALID_VALUE)?;
-    let mut space = space::lock();
-    let start = space.take(span).ok_or(OUT_OF_MEMORY)?;
+    let size = usize::try_from(handle.size).map_err(|_| CudaStatus::INVALID_VALUE)?;
+    let span = size.checked_next_multiple_of(GRANULE).ok_or(CudaStatus::INVALID_VALUE)?;
+    let start = gpu().take_addresses(span).ok_or(CudaStatus::OUT_OF_MEMORY)?;
     let ordinal = device::current_ordinal();
-    space.insert(Block { start, size, span, place: Place::Shared, card: device.card, ordinal, id: 0 });
+    gpu().space.lock().insert(Block { start, size, span, place: Place::Shared, card: device.card, ordinal, id: 0 });
     Ok(start as *mut c_void)
 }
 
 /// Lets go of what [`open`] gave.
-pub fn close(pointer: *const c_void) -> Result<(), u32> {
-    let mut space = space::lock();
+pub fn close(pointer: *const c_void) -> Result<(), CudaStatus> {
+    let mut space = gpu().space.lock();
     match space.find(pointer as usize) {
         Some(block) if block.start == pointer as usize && block.place == Place::Shared => {
             space.remove(block.start);
             space.give(block.start, block.span);
             Ok(())
         }
-        _ => Err(INVALID_VALUE),
+        _ => Err(CudaStatus::INVALID_VALUE),
     }
 }
 
@@ -98,15 +97,15 @@ mod tests {
 
     #[test]
     fn what_is_not_a_handle_or_not_shared_is_refused() {
-        assert_eq!(open(Bytes64([0; 8])).err(), Some(INVALID_VALUE));
-        assert_eq!(open(export_event()).err(), Some(INVALID_VALUE));
-        assert_eq!(export(std::ptr::null()).err(), Some(INVALID_VALUE));
-        assert_eq!(close(std::ptr::null()).err(), Some(INVALID_VALUE));
+        assert_eq!(open(Bytes64([0; 8])).err(), Some(CudaStatus::INVALID_VALUE));
+        assert_eq!(open(export_event()).err(), Some(CudaStatus::INVALID_VALUE));
+        assert_eq!(export(std::ptr::null()).err(), Some(CudaStatus::INVALID_VALUE));
+        assert_eq!(close(std::ptr::null()).err(), Some(CudaStatus::INVALID_VALUE));
         assert!(is_event(export_event()) && !is_event(Handle::of_this_process(MEMORY, 5)));
     }
 
     #[test]
     fn a_process_does_not_open_its_own_block() {
-        assert_eq!(open(Handle::of_this_process(MEMORY, 5)).err(), Some(INVALID_CONTEXT));
+        assert_eq!(open(Handle::of_this_process(MEMORY, 5)).err(), Some(CudaStatus::INVALID_CONTEXT));
     }
 }

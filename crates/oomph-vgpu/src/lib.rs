@@ -25,6 +25,7 @@ pub mod source;
 #[cfg(feature = "device")]
 #[path = "."]
 mod library {
+    pub(crate) mod abi;
     pub(crate) mod activity;
     pub(crate) mod attributes;
     pub(crate) mod books;
@@ -33,6 +34,7 @@ mod library {
     pub(crate) mod cubin;
     pub(crate) mod cublas;
     pub(crate) mod cublaslt;
+    pub(crate) mod cuda;
     pub(crate) mod cudnn;
     pub(crate) mod cufft;
     pub(crate) mod cupti;
@@ -45,12 +47,16 @@ mod library {
     pub(crate) mod driver;
     pub(crate) mod exports;
     pub(crate) mod fork;
+    pub(crate) mod gpu;
     pub(crate) mod graph_memory;
     pub(crate) mod handle;
+    pub(crate) mod hook;
     pub(crate) mod image;
     pub(crate) mod ipc;
+    pub(crate) mod libcudnn;
     pub(crate) mod loaded;
     pub(crate) mod loader;
+    pub(crate) mod lock;
     pub(crate) mod memory;
     pub(crate) mod module;
     pub(crate) mod nccl;
@@ -68,8 +74,6 @@ mod library {
     pub(crate) mod twister;
     pub(crate) mod virtual_memory;
     pub(crate) mod work;
-
-    pub(crate) use exports::abi;
 }
 #[cfg(feature = "device")]
 use library::*;

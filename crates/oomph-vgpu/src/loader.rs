@@ -2,13 +2,13 @@
 //!
 //! Preloading is enough for a program whose libraries are linked; JAX, TensorFlow and others open theirs at run time.
 
-use crate::fork::Once;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{books, fork};
+use crate::fork;
+use crate::gpu::gpu;
 
 /// Libraries that this one replaces, by the beginning of their file name. The compilers (nvrtc, nvJitLink, nvvm)
 /// are not among them: they work without a card.
@@ -29,9 +29,10 @@ const REPLACED: [&[u8]; 13] = [
 ];
 
 /// Where the real `dlopen` is. It is found when the library is loaded, because the stub below must not call anything
-/// on its way there.
+/// on its way there; and it is a static of its own, because the stub names it.
 static REAL_DLOPEN: AtomicUsize = AtomicUsize::new(0);
 
+/// What the loader calls when it has loaded this library. A constant.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
@@ -66,7 +67,7 @@ unsafe extern "C" fn decide(path: *const c_char, flags: c_int) -> Verdict {
     // Deep binding would let a library's own dependencies win over the preloaded symbols.
     let flags = flags & !libc::RTLD_DEEPBIND;
     let none = Verdict { handle: std::ptr::null_mut(), flags };
-    if path.is_null() || books::cards().is_empty() {
+    if path.is_null() || gpu().cards().is_empty() {
         return none;
     }
     // SAFETY: `dlopen`'s contract: a terminated string.
@@ -101,16 +102,15 @@ fn toolkit_name(own: &CStr, name: &[u8]) -> Option<CString> {
 
 /// The file that this library was loaded from.
 pub fn own_path() -> Option<&'static CStr> {
-    static PATH: Once<Option<CString>> = Once::new();
-    PATH.get_or_init(|| {
+    let find = || {
         // SAFETY: all-zero is a valid `Dl_info`, and the address is one of this library.
         unsafe {
             let mut info: libc::Dl_info = std::mem::zeroed();
             let found = libc::dladdr(decide as *const c_void, &raw mut info);
             (found != 0 && !info.dli_fname.is_null()).then(|| CStr::from_ptr(info.dli_fname).to_owned())
         }
-    })
-    .as_deref()
+    };
+    gpu().own_path.get_or_init(find).as_deref()
 }
 
 /// `dlopen`, with NVIDIA's libraries replaced.
@@ -167,8 +167,8 @@ unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
 
 /// The major version of the CUDA runtime that the program is linked against, from the name of the mapped library.
 pub fn runtime_major() -> u32 {
-    static MAJOR: Once<u32> = Once::new();
-    *MAJOR.get_or_init(|| mapped_library("libcudart.so.").and_then(|path| major_of(&path)).unwrap_or(13))
+    let find = || mapped_library("libcudart.so.").and_then(|path| major_of(&path)).unwrap_or(13);
+    *gpu().runtime_major.get_or_init(find)
 }
 
 /// The path of a mapped library whose file name begins with `prefix`.

@@ -1,110 +1,109 @@
 //! `cudaMalloc` and its kin, for the driver and the runtime alike.
 
-use crate::fork::Mutex;
 use std::ffi::c_void;
 use std::ptr;
 
-use oomph_ledger::{Kind, MAX_DEVICES};
+use oomph_ledger::Kind;
 
 use crate::device::{self, Device};
-use crate::device_log::{self, Kind as Logged};
-use crate::space::{self, Block, FreeRanges, GRANULE, Place};
-use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
-use crate::{activity, books, capture, pool};
+use crate::device_log::Kind as Logged;
+use crate::gpu::gpu;
+use crate::space::{Block, GRANULE, Place};
+use crate::status::CudaStatus;
+use crate::{capture, pool};
 
 /// Requests below this share a granule, as the driver lets them; in bytes.
 const SMALL: usize = 1 << 20;
 /// Alignment of what shares a granule, in bytes.
 const SMALL_ALIGNMENT: usize = 512;
 
-/// The granules of small requests, one set for each card and kind that uses them.
-struct Slabs {
-    free: FreeRanges,
-}
-
-static SLABS: [Mutex<Slabs>; MAX_DEVICES] =
-    [const { Mutex::new(Slabs { free: FreeRanges::WITHIN_GRANULES }) }; MAX_DEVICES];
-
 /// Allocates device memory on the current card. A size of 0 gives a null pointer.
-pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, u32> {
+pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
     capture::check_unsafe_call()?;
     let start = allocate_on(device, device::current_ordinal(), size, kind)
-        .inspect_err(|status| activity::refusal::note(*status, device.card, size))?;
-    activity::allocated(start, size);
+        .inspect_err(|status| note_refusal(*status, device.card, size))?;
+    gpu().activity.allocated(start, size);
     Ok(start)
 }
 
 /// Allocates device memory on a card.
-pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> Result<*mut c_void, u32> {
+pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> Result<*mut c_void, CudaStatus> {
     if size == 0 {
         return Ok(ptr::null_mut());
     }
+    let gpu = gpu();
     // Managed memory may exceed the card: its pages migrate. Only what fits is charged.
     let (start, span) = if size < SMALL && kind == Kind::Malloc {
         let span = size.next_multiple_of(SMALL_ALIGNMENT);
         (small(device, span)?, span)
     } else {
-        let span = size.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
-        if kind != Kind::Managed && !books::charge(device.card, kind, span as u64) {
-            return Err(refused(device.card, span));
+        let span = size.checked_next_multiple_of(GRANULE).ok_or(CudaStatus::OUT_OF_MEMORY)?;
+        if kind != Kind::Managed && !gpu.charge(device.card, kind, span as u64) {
+            gpu.log_refusal(device.card, span);
+            return Err(CudaStatus::OUT_OF_MEMORY);
         }
-        match space::lock().take(span) {
+        match gpu.take_addresses(span) {
             Some(start) => (start, span),
             None => {
                 if kind != Kind::Managed {
-                    books::release(device.card, kind, span as u64);
+                    gpu.release(device.card, kind, span as u64);
                 }
-                return Err(OUT_OF_MEMORY);
+                return Err(CudaStatus::OUT_OF_MEMORY);
             }
         }
     };
     let block = Block { start, size, span, place: Place::Device(kind), card: device.card, ordinal, id: 0 };
-    space::lock().insert(block);
+    gpu.space.lock().insert(block);
     match kind {
         // Pages of managed memory are charged to nobody.
         Kind::Managed => {}
-        _ if span.is_multiple_of(GRANULE) => device_log::note(Logged::Malloc, device.card, start, size),
-        _ => device_log::note(Logged::Place, device.card, start, size),
+        _ if span.is_multiple_of(GRANULE) => gpu.log.note(Logged::Malloc, device.card, start, size),
+        _ => gpu.log.note(Logged::Place, device.card, start, size),
     }
     Ok(start as *mut c_void)
 }
 
-/// Notes a request that a card could not hold, and gives its status.
-pub fn refused(card: usize, size: usize) -> u32 {
-    device_log::note(Logged::Refuse, card, books::free_bytes(card) as usize, size);
-    OUT_OF_MEMORY
+/// Leaves word of a request of `size` bytes, as the program asked for them, if `status` says that the card refused it.
+/// Called without a lock held.
+pub fn note_refusal(status: CudaStatus, card: usize, size: usize) {
+    if status == CudaStatus::OUT_OF_MEMORY {
+        gpu().request_refused(card, size);
+    }
 }
 
 /// Takes a piece of a shared granule, a new one if none has room.
-fn small(device: Device, span: usize) -> Result<usize, u32> {
-    let Some(slabs) = SLABS.get(device.card) else { return Err(INVALID_VALUE) };
+fn small(device: Device, span: usize) -> Result<usize, CudaStatus> {
+    let gpu = gpu();
+    let Some(slabs) = gpu.slabs.get(device.card) else { return Err(CudaStatus::INVALID_VALUE) };
     let mut slabs = slabs.lock();
-    if let Some(start) = slabs.free.take(span) {
+    if let Some(start) = slabs.take(span) {
         return Ok(start);
     }
-    if !books::charge(device.card, Kind::Malloc, GRANULE as u64) {
-        return Err(refused(device.card, GRANULE));
+    if !gpu.charge(device.card, Kind::Malloc, GRANULE as u64) {
+        gpu.log_refusal(device.card, GRANULE);
+        return Err(CudaStatus::OUT_OF_MEMORY);
     }
-    let Some(start) = space::lock().take(GRANULE) else {
-        books::release(device.card, Kind::Malloc, GRANULE as u64);
-        return Err(OUT_OF_MEMORY);
+    let Some(start) = gpu.take_addresses(GRANULE) else {
+        gpu.release(device.card, Kind::Malloc, GRANULE as u64);
+        return Err(CudaStatus::OUT_OF_MEMORY);
     };
-    device_log::note(Logged::Take, device.card, start, GRANULE);
-    slabs.free.give(start, GRANULE);
-    slabs.free.take(span).ok_or(OUT_OF_MEMORY)
+    gpu.log.note(Logged::Take, device.card, start, GRANULE);
+    slabs.give(start, GRANULE);
+    slabs.take(span).ok_or(CudaStatus::OUT_OF_MEMORY)
 }
 
 /// Frees what [`allocate`], a pool or managed allocation handed out. Null is allowed.
-pub fn free(pointer: *mut c_void) -> u32 {
+pub fn free(pointer: *mut c_void) -> Result<(), CudaStatus> {
     if pointer.is_null() {
-        return SUCCESS;
+        return Ok(());
     }
+    let gpu = gpu();
     let block = {
-        let mut space = space::lock();
+        let mut space = gpu.space.lock();
         match space.find(pointer as usize) {
             // A variable of a module is not the program's to free.
-            Some(Block { place: Place::Device(Kind::Context), .. }) => return INVALID_VALUE,
+            Some(Block { place: Place::Device(Kind::Context), .. }) => return Err(CudaStatus::INVALID_VALUE),
             Some(block) if block.start == pointer as usize && matches!(block.place, Place::Device(_)) => {
                 space.remove(block.start);
                 block
@@ -113,46 +112,47 @@ pub fn free(pointer: *mut c_void) -> u32 {
                 drop(space);
                 return pool::free(pointer);
             }
-            _ => return INVALID_VALUE,
+            _ => return Err(CudaStatus::INVALID_VALUE),
         }
     };
-    let Place::Device(kind) = block.place else { return INVALID_VALUE };
-    activity::freed(pointer);
+    let Place::Device(kind) = block.place else { return Err(CudaStatus::INVALID_VALUE) };
+    gpu.activity.freed(pointer);
     if block.span % GRANULE != 0 {
         free_small(block);
-        return SUCCESS;
+        return Ok(());
     }
     if kind != Kind::Managed {
-        device_log::note(Logged::Free, block.card, block.start, block.size);
+        gpu.log.note(Logged::Free, block.card, block.start, block.size);
     }
-    space::lock().give(block.start, block.span);
+    gpu.space.lock().give(block.start, block.span);
     if kind != Kind::Managed {
-        books::release(block.card, kind, block.span as u64);
+        gpu.release(block.card, kind, block.span as u64);
     }
-    SUCCESS
+    Ok(())
 }
 
 /// Gives a piece of a granule back, and the granule to the card once all of it is free.
 fn free_small(block: Block) {
-    let Some(slabs) = SLABS.get(block.card) else { return };
+    let gpu = gpu();
+    let Some(slabs) = gpu.slabs.get(block.card) else { return };
     let mut slabs = slabs.lock();
-    device_log::note(Logged::Unplace, block.card, block.start, block.size);
-    let (start, size) = slabs.free.give(block.start, block.span);
+    gpu.log.note(Logged::Unplace, block.card, block.start, block.size);
+    let (start, size) = slabs.give(block.start, block.span);
     if size == GRANULE {
-        slabs.free.remove(start, size);
-        device_log::note(Logged::Give, block.card, start, size);
-        space::lock().give(start, size);
-        books::release(block.card, Kind::Malloc, size as u64);
+        slabs.remove(start, size);
+        gpu.log.note(Logged::Give, block.card, start, size);
+        gpu.space.lock().give(start, size);
+        gpu.release(block.card, Kind::Malloc, size as u64);
     }
 }
 
 /// Allocates page-locked host memory.
-pub fn allocate_host(size: usize) -> Result<*mut c_void, u32> {
+pub fn allocate_host(size: usize) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
     if size == 0 {
         return Ok(ptr::null_mut());
     }
-    let span = size.checked_next_multiple_of(4096).ok_or(OUT_OF_MEMORY)?;
+    let span = size.checked_next_multiple_of(4096).ok_or(CudaStatus::OUT_OF_MEMORY)?;
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
     let at = unsafe {
         libc::mmap(
@@ -165,7 +165,7 @@ pub fn allocate_host(size: usize) -> Result<*mut c_void, u32> {
         )
     };
     if at == libc::MAP_FAILED {
-        return Err(OUT_OF_MEMORY);
+        return Err(CudaStatus::OUT_OF_MEMORY);
     }
     let block = Block {
         start: at as usize,
@@ -176,69 +176,63 @@ pub fn allocate_host(size: usize) -> Result<*mut c_void, u32> {
         ordinal: device::current_ordinal(),
         id: 0,
     };
-    space::lock().insert(block);
+    gpu().space.lock().insert(block);
     Ok(at)
 }
 
 /// Frees page-locked host memory.
-pub fn free_host(pointer: *mut c_void) -> u32 {
+pub fn free_host(pointer: *mut c_void) -> Result<(), CudaStatus> {
     if pointer.is_null() {
-        return SUCCESS;
+        return Ok(());
     }
-    let mut space = space::lock();
+    let mut space = gpu().space.lock();
     match space.find(pointer as usize) {
         Some(block) if block.start == pointer as usize && block.place == Place::Host => {
             space.remove(block.start);
             // SAFETY: the mapping is the one that `allocate_host` made for this block, which nobody may use any more.
             unsafe { libc::munmap(pointer, block.span) };
-            SUCCESS
+            Ok(())
         }
-        _ => INVALID_VALUE,
+        _ => Err(CudaStatus::INVALID_VALUE),
     }
 }
 
-/// Where the small variables of modules lie.
-static MODULES: Mutex<FreeRanges> = Mutex::new(FreeRanges::WITHIN_GRANULES);
-
 /// Device memory of less than a granule that is part of what a context takes: it is charged to nobody, and the program
 /// cannot free it. It begins as zeros.
-pub fn allocate_within_context(size: usize) -> Result<*mut c_void, u32> {
+pub fn allocate_within_context(size: usize) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
-    let span = size.max(1).checked_next_multiple_of(SMALL_ALIGNMENT).ok_or(OUT_OF_MEMORY)?;
-    let mut free = MODULES.lock();
+    let span = size.max(1).checked_next_multiple_of(SMALL_ALIGNMENT).ok_or(CudaStatus::OUT_OF_MEMORY)?;
+    let mut free = gpu().module_slabs.lock();
     let start = match free.take(span) {
         Some(start) => start,
         None => {
-            free.give(space::lock().take(GRANULE).ok_or(OUT_OF_MEMORY)?, GRANULE);
-            free.take(span).ok_or(OUT_OF_MEMORY)?
+            free.give(gpu().take_addresses(GRANULE).ok_or(CudaStatus::OUT_OF_MEMORY)?, GRANULE);
+            free.take(span).ok_or(CudaStatus::OUT_OF_MEMORY)?
         }
     };
     // SAFETY: the range is this module's alone, and address space is readable and writable memory.
     unsafe { ptr::write_bytes(start as *mut u8, 0, span) };
     let (card, ordinal) = (device.card, device::current_ordinal());
-    space::lock().insert(Block { start, size, span, place: Place::Device(Kind::Context), card, ordinal, id: 0 });
+    gpu().space.lock().insert(Block { start, size, span, place: Place::Device(Kind::Context), card, ordinal, id: 0 });
     Ok(start as *mut c_void)
 }
 
 /// Gives back what [`allocate_within_context`] handed out.
 pub fn free_within_context(pointer: *mut c_void) {
-    let mut space = space::lock();
+    let mut space = gpu().space.lock();
     let found = space.find(pointer as usize).filter(|block| block.start == pointer as usize);
     if let Some(block) = found.filter(|block| block.place == Place::Device(Kind::Context)) {
         space.remove(block.start);
         drop(space);
-        MODULES.lock().give(block.start, block.span);
+        gpu().module_slabs.lock().give(block.start, block.span);
     }
 }
 
 /// Remembers the program's own memory as page-locked.
-pub fn register_host(pointer: *mut c_void, size: usize) -> u32 {
-    let device = match device::activate_current() {
-        Ok(device) => device,
-        Err(status) => return status,
-    };
+pub fn register_host(pointer: *mut c_void, size: usize) -> Result<(), CudaStatus> {
+    let device = device::activate_current()?;
     if pointer.is_null() || size == 0 {
-        return INVALID_VALUE;
+        return Err(CudaStatus::INVALID_VALUE);
     }
     let block = Block {
         start: pointer as usize,
@@ -249,29 +243,29 @@ pub fn register_host(pointer: *mut c_void, size: usize) -> u32 {
         ordinal: device::current_ordinal(),
         id: 0,
     };
-    space::lock().insert(block);
-    SUCCESS
+    gpu().space.lock().insert(block);
+    Ok(())
 }
 
 /// Forgets memory that was registered.
-pub fn unregister_host(pointer: *mut c_void) -> u32 {
-    let mut space = space::lock();
+pub fn unregister_host(pointer: *mut c_void) -> Result<(), CudaStatus> {
+    let mut space = gpu().space.lock();
     match space.find(pointer as usize) {
         Some(block) if block.start == pointer as usize && block.place == Place::Registered => {
             space.remove(block.start);
-            SUCCESS
+            Ok(())
         }
-        _ => INVALID_VALUE,
+        _ => Err(CudaStatus::INVALID_VALUE),
     }
 }
 
 /// The block that a pointer lies in, whatever kind it is.
 pub fn find(pointer: *const c_void) -> Option<Block> {
-    space::lock().find(pointer as usize)
+    gpu().space.lock().find(pointer as usize)
 }
 
 /// Free and total bytes of the current card.
-pub fn info() -> Result<(usize, usize), u32> {
+pub fn info() -> Result<(usize, usize), CudaStatus> {
     let device = device::activate_current()?;
-    Ok((books::free_bytes(device.card) as usize, device.capacity_bytes() as usize))
+    Ok((gpu().free_bytes(device.card) as usize, device.capacity_bytes() as usize))
 }

@@ -1,19 +1,18 @@
 //! Modules, kernels and what is known of them.
 
-use crate::fork::Mutex;
-use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 
 pub use crate::cubin::Attributes;
 use oomph_ledger::Kind;
 
-use crate::cubin::{Globals, Kernels};
+use crate::boundary::Memory;
+use crate::cubin::Globals;
+pub use crate::gpu::Kernel;
+use crate::gpu::{LoadedVariables, Module, gpu};
 use crate::registered::code_architecture;
-use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_FOUND};
-use crate::{activity, device, handle, image, memory, transfer};
-
-const KERNEL_MAGIC: u64 = 0x6b65_726e_656c_6f6f;
+use crate::status::CudaStatus;
+use crate::{device, image, memory, transfer};
 
 impl Attributes {
     /// What is assumed of a kernel whose code cannot be read: nothing unusual.
@@ -27,51 +26,17 @@ impl Attributes {
     }
 }
 
-/// A kernel handle's object.
-pub struct Kernel {
-    magic: u64,
-    /// Its name, for `cuFuncGetName`.
-    pub name: CString,
-    /// What is known of it.
-    pub attributes: Attributes,
-    module: usize,
-}
-
 /// Global variables that take less than this together, in bytes, are part of what a context takes.
 const SMALL_GLOBALS: usize = 1 << 20;
 
-/// An image that was loaded.
-struct Module {
-    /// Its kernels, if it could be read.
-    kernels: Option<Kernels>,
-    /// Its variables, if it could be read.
-    globals: Option<Loaded>,
-}
-
-/// Global variables, and where they are.
-struct Loaded {
-    globals: Globals,
-    /// The address of the first; 0 where there is none.
-    start: usize,
-}
-
-/// Images that were loaded, by handle.
-static MODULES: Mutex<BTreeMap<usize, Module>> = Mutex::new(BTreeMap::new());
-/// Kernels handed out, by module and name, so that asking twice gives the same handle.
-static KERNELS: Mutex<BTreeMap<(usize, Vec<u8>), usize>> = Mutex::new(BTreeMap::new());
-/// Globals of images that could not be read, by module and name: their addresses.
-static GLOBALS: Mutex<BTreeMap<(usize, Vec<u8>), usize>> = Mutex::new(BTreeMap::new());
-
 /// Loads an image: a cubin, a fat binary or PTX. An image that holds nothing is loaded like any other.
-///
-/// # Safety
-/// `image` must point to a whole image, as CUDA requires.
-pub unsafe fn load(image: *const c_void) -> Result<*mut c_void, u32> {
-    let image = NonNull::new(image.cast_mut().cast::<u8>()).ok_or(INVALID_VALUE)?;
-    // SAFETY: the caller's promise; the reader looks at headers first and at no more than they announce.
+pub fn load(image: Memory<'_>) -> Result<*mut c_void, CudaStatus> {
+    let image = NonNull::new(image.address().cast::<u8>()).ok_or(CudaStatus::INVALID_VALUE)?;
+    // SAFETY: a program passes a whole image, as CUDA requires; the reader looks at headers first and at no more than they
+    // announce.
     let module = match unsafe { image::code(image) } {
         None => Module { kernels: None, globals: None },
-        Some(code) => Module { globals: Some(Loaded::of(code.globals)?), kernels: Some(code.kernels) },
+        Some(code) => Module { globals: Some(LoadedVariables::of(code.globals)?), kernels: Some(code.kernels) },
     };
     Ok(keep(module))
 }
@@ -82,35 +47,35 @@ pub fn opaque() -> *mut c_void {
 }
 
 fn keep(module: Module) -> *mut c_void {
-    let handle = handle::fresh();
-    MODULES.lock().insert(handle as usize, module);
+    let handle = gpu().handles.fresh();
+    gpu().modules.images.lock().insert(handle as usize, module);
     handle
 }
 
 /// Forgets a module, and gives back what its variables took.
-pub fn unload(module: *mut c_void) -> Result<(), u32> {
-    let removed = MODULES.lock().remove(&(module as usize));
-    if let Some(Loaded { globals, start }) = removed.ok_or(INVALID_HANDLE)?.globals {
+pub fn unload(module: *mut c_void) -> Result<(), CudaStatus> {
+    let removed = gpu().modules.images.lock().remove(&(module as usize));
+    if let Some(LoadedVariables { globals, start }) = removed.ok_or(CudaStatus::INVALID_HANDLE)?.globals {
         let start = start as *mut c_void;
         if globals.size < SMALL_GLOBALS {
             memory::free_within_context(start);
         } else {
-            memory::free(start);
+            let _ = memory::free(start);
         }
     }
     Ok(())
 }
 
-impl Loaded {
+impl LoadedVariables {
     /// Takes memory for variables.
-    fn of(globals: Globals) -> Result<Self, u32> {
+    fn of(globals: Globals) -> Result<Self, CudaStatus> {
         let start = match globals.size {
             0 => ptr::null_mut(),
             size if size < SMALL_GLOBALS => memory::allocate_within_context(size)?,
             size => {
                 let device = device::activate_current()?;
                 memory::allocate_on(device, device::current_ordinal(), size, Kind::Malloc)
-                    .inspect_err(|status| activity::refusal::note(*status, device.card, size))?
+                    .inspect_err(|status| memory::note_refusal(*status, device.card, size))?
             }
         };
         for (at, bytes) in &globals.contents {
@@ -127,38 +92,31 @@ impl Loaded {
 }
 
 /// The kernel of a name. In an image that could be read, an unknown name is an error.
-pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, u32> {
+pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, CudaStatus> {
     let attributes = {
-        let modules = MODULES.lock();
-        match &modules.get(&(module as usize)).ok_or(INVALID_HANDLE)?.kernels {
-            Some(kernels) => *kernels.get(name.to_bytes()).ok_or(NOT_FOUND)?,
+        let modules = gpu().modules.images.lock();
+        match &modules.get(&(module as usize)).ok_or(CudaStatus::INVALID_HANDLE)?.kernels {
+            Some(kernels) => *kernels.get(name.to_bytes()).ok_or(CudaStatus::NOT_FOUND)?,
             None => Attributes::ordinary(ptr::null()),
         }
     };
-    let mut kernels = KERNELS.lock();
-    let address = *kernels.entry((module as usize, name.to_bytes().to_vec())).or_insert_with(|| {
-        let kernel = Kernel { magic: KERNEL_MAGIC, name: name.to_owned(), attributes, module: module as usize };
-        ptr::from_ref::<Kernel>(Box::leak(Box::new(kernel))) as usize
-    });
-    Ok(address as *mut c_void)
+    let mut kernels = gpu().modules.kernels.lock();
+    let kernel: &'static Kernel = kernels
+        .entry((module as usize, name.to_bytes().to_vec()))
+        .or_insert_with(|| Box::leak(Box::new(Kernel { name: name.to_owned(), attributes, module: module as usize })));
+    Ok(ptr::from_ref(kernel).cast_mut().cast())
 }
 
 /// Names of the kernels of a module, where its image could be read.
 pub fn names(module: *mut c_void) -> Vec<Vec<u8>> {
-    let modules = MODULES.lock();
+    let modules = gpu().modules.images.lock();
     let kernels = modules.get(&(module as usize)).and_then(|module| module.kernels.as_ref());
     kernels.map_or_else(Vec::new, |kernels| kernels.keys().cloned().collect())
 }
 
 /// The kernel behind a handle, if it is one of this module's; the runtime's kernels are host functions.
 pub fn kernel(handle: *mut c_void) -> Option<&'static Kernel> {
-    let known = KERNELS.lock().values().any(|address| *address == handle as usize);
-    if !known {
-        return None;
-    }
-    // SAFETY: the address is one of the leaked kernels in the table.
-    let kernel = unsafe { &*handle.cast::<Kernel>() };
-    (kernel.magic == KERNEL_MAGIC).then_some(kernel)
+    gpu().modules.kernels.lock().values().copied().find(|kernel| ptr::eq(*kernel, handle.cast()))
 }
 
 impl Kernel {
@@ -170,17 +128,17 @@ impl Kernel {
 
 /// A global variable of a module: its address and size. A name that is not in an image that could be read is an error;
 /// in others every name has room for what hosts copy there.
-pub fn global(module: *mut c_void, name: &CStr) -> Result<(*mut c_void, usize), u32> {
+pub fn global(module: *mut c_void, name: &CStr) -> Result<(*mut c_void, usize), CudaStatus> {
     const ROOM: usize = 64 << 10;
     let known = {
-        let modules = MODULES.lock();
+        let modules = gpu().modules.images.lock();
         let loaded = modules.get(&(module as usize)).and_then(|module| module.globals.as_ref());
         loaded.map(|loaded| loaded.find(name.to_bytes()))
     };
     if let Some(found) = known {
-        return found.map(|(address, size)| (address as *mut c_void, size)).ok_or(NOT_FOUND);
+        return found.map(|(address, size)| (address as *mut c_void, size)).ok_or(CudaStatus::NOT_FOUND);
     }
-    let mut globals = GLOBALS.lock();
+    let mut globals = gpu().modules.variables.lock();
     let address = *globals
         .entry((module as usize, name.to_bytes().to_vec()))
         .or_insert_with(|| Box::leak(vec![0_u64; ROOM / size_of::<u64>()].into_boxed_slice()).as_ptr() as usize);

@@ -4,17 +4,17 @@
 //! until the next synchronisation or trim. Work on the virtual card is done the moment it is launched, so a freed block
 //! is at once free to reuse on any stream.
 
-use crate::fork::{Mutex, MutexGuard};
 use std::ffi::c_void;
 use std::ptr;
 
-use oomph_ledger::{Kind, MAX_DEVICES};
+use oomph_ledger::Kind;
 
 use crate::device::{self, Device};
-use crate::device_log::{self, Kind as Logged};
-use crate::space::{self, Block, FreeRanges, GRANULE, Place};
-use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
-use crate::{activity, books, handle, memory};
+use crate::device_log::Kind as Logged;
+use crate::gpu::{Pool, PoolCounters, gpu};
+use crate::lock::MutexGuard;
+use crate::space::{Block, FreeRanges, GRANULE, Place};
+use crate::status::CudaStatus;
 
 /// Alignment of a pool's blocks, in bytes.
 const ALIGNMENT: usize = 512;
@@ -29,37 +29,13 @@ const RESERVED_HIGH: i32 = 6;
 const USED: i32 = 7;
 const USED_HIGH: i32 = 8;
 
-#[derive(Clone, Copy, Default)]
-struct Counters {
-    threshold: u64,
-    reserved: u64,
-    reserved_high: u64,
-    used: u64,
-    used_high: u64,
-}
-
-struct Pool {
-    handle: usize,
-    card: usize,
-    ordinal: usize,
-    free: FreeRanges,
-    /// Ranges taken from the address space, as start and size.
-    ranges: Vec<(usize, usize)>,
-    /// It gave memory back at a synchronisation and has not grown since.
-    gave_back: bool,
-    counters: Counters,
-}
-
-static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
-static DEFAULTS: Mutex<[usize; MAX_DEVICES]> = Mutex::new([0; MAX_DEVICES]);
-
 fn pools() -> MutexGuard<'static, Vec<Pool>> {
-    POOLS.lock()
+    gpu().pools.lock()
 }
 
 /// Creates a pool on a card.
 pub fn create(device: Device, ordinal: usize) -> *mut c_void {
-    let handle = handle::fresh();
+    let handle = gpu().handles.fresh();
     pools().push(Pool {
         handle: handle as usize,
         card: device.card,
@@ -67,14 +43,14 @@ pub fn create(device: Device, ordinal: usize) -> *mut c_void {
         free: FreeRanges::EMPTY,
         ranges: Vec::new(),
         gave_back: false,
-        counters: Counters::default(),
+        counters: PoolCounters::default(),
     });
     handle
 }
 
 /// The default pool of a card.
 pub fn default_of(device: Device, ordinal: usize) -> *mut c_void {
-    let mut defaults = DEFAULTS.lock();
+    let mut defaults = gpu().default_pools.lock();
     match defaults.get_mut(ordinal) {
         Some(handle) if *handle == 0 => {
             let made = create(device, ordinal);
@@ -87,16 +63,16 @@ pub fn default_of(device: Device, ordinal: usize) -> *mut c_void {
 }
 
 /// Allocates from a pool; the current card's default one where `pool` is null.
-pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, u32> {
+pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
     if size == 0 {
         return Ok(ptr::null_mut());
     }
     let pool = if pool.is_null() { default_of(device, device::current_ordinal()) } else { pool };
-    let span = size.checked_next_multiple_of(ALIGNMENT).ok_or(OUT_OF_MEMORY)?;
+    let span = size.checked_next_multiple_of(ALIGNMENT).ok_or(CudaStatus::OUT_OF_MEMORY)?;
     let mut pools = pools();
     let Some(pool) = pools.iter_mut().find(|candidate| candidate.handle == pool as usize) else {
-        return Err(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     };
     let (card, ordinal, handle) = (pool.card, pool.ordinal, pool.handle);
     let taken = pool.free.take(span).map_or_else(|| pool.grow(span), Ok);
@@ -104,40 +80,45 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, u32> {
         Ok(start) => start,
         Err(status) => {
             drop(pools);
-            activity::refusal::note(status, card, size);
+            if status == CudaStatus::OUT_OF_MEMORY {
+                gpu().request_refused(card, size);
+            }
             return Err(status);
         }
     };
     pool.counters.used += span as u64;
     pool.counters.used_high = pool.counters.used_high.max(pool.counters.used);
-    device_log::note(Logged::Place, card, start, size);
+    let gpu = gpu();
+    gpu.log.note(Logged::Place, card, start, size);
     drop(pools);
-    activity::allocated_from_pool(start as *const c_void, size);
-    space::lock().insert(Block { start, size, span, place: Place::Pool(handle), card, ordinal, id: 0 });
+    gpu.activity.allocated_from_pool(start as *const c_void, size);
+    gpu.space.lock().insert(Block { start, size, span, place: Place::Pool(handle), card, ordinal, id: 0 });
     Ok(start as *mut c_void)
 }
 
 impl Pool {
     /// Takes more of the card and a block out of it.
-    fn grow(&mut self, span: usize) -> Result<usize, u32> {
-        let exact = span.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
+    fn grow(&mut self, span: usize) -> Result<usize, CudaStatus> {
+        let gpu = gpu();
+        let exact = span.checked_next_multiple_of(GRANULE).ok_or(CudaStatus::OUT_OF_MEMORY)?;
         let wanted = exact.max(GROWTH);
         // A card that is nearly full still gives what is needed, after the pool's own free ranges went back.
-        let size = if books::charge_if_free(self.card, Kind::Pool, wanted as u64) {
+        let size = if gpu.charge_if_free(self.card, Kind::Pool, wanted as u64) {
             wanted
         } else {
             self.trim(0);
-            if !books::charge(self.card, Kind::Pool, exact as u64) {
-                return Err(memory::refused(self.card, exact));
+            if !gpu.charge(self.card, Kind::Pool, exact as u64) {
+                gpu.log_refusal(self.card, exact);
+                return Err(CudaStatus::OUT_OF_MEMORY);
             }
             exact
         };
-        let Some(start) = space::lock().take(size) else {
-            books::release(self.card, Kind::Pool, size as u64);
-            return Err(OUT_OF_MEMORY);
+        let Some(start) = gpu.take_addresses(size) else {
+            gpu.release(self.card, Kind::Pool, size as u64);
+            return Err(CudaStatus::OUT_OF_MEMORY);
         };
-        device_log::note(Logged::Take, self.card, start, size);
-        activity::pool_grew(std::mem::take(&mut self.gave_back));
+        gpu.log.note(Logged::Take, self.card, start, size);
+        gpu.activity.pool_grew(std::mem::take(&mut self.gave_back));
         self.ranges.push((start, size));
         self.counters.reserved += size as u64;
         self.counters.reserved_high = self.counters.reserved_high.max(self.counters.reserved);
@@ -149,12 +130,13 @@ impl Pool {
 
     /// Gives back ranges that are wholly free, until no more than `keep` bytes are held.
     fn trim(&mut self, keep: u64) {
+        let gpu = gpu();
         let mut kept = Vec::new();
         for (start, size) in std::mem::take(&mut self.ranges) {
             if self.counters.reserved > keep && self.free.take_exact(start, size) {
-                device_log::note(Logged::Give, self.card, start, size);
-                space::lock().give(start, size);
-                books::release(self.card, Kind::Pool, size as u64);
+                gpu.log.note(Logged::Give, self.card, start, size);
+                gpu.space.lock().give(start, size);
+                gpu.release(self.card, Kind::Pool, size as u64);
                 self.counters.reserved -= size as u64;
             } else {
                 kept.push((start, size));
@@ -165,22 +147,23 @@ impl Pool {
 }
 
 /// Frees a block of a pool.
-pub fn free(pointer: *mut c_void) -> u32 {
+pub fn free(pointer: *mut c_void) -> Result<(), CudaStatus> {
     if pointer.is_null() {
-        return SUCCESS;
+        return Ok(());
     }
-    let removed = space::lock().remove(pointer as usize);
+    let gpu = gpu();
+    let removed = gpu.space.lock().remove(pointer as usize);
     let Some(Block { start, size, span, card, place: Place::Pool(handle), .. }) = removed else {
-        return INVALID_VALUE;
+        return Err(CudaStatus::INVALID_VALUE);
     };
-    activity::freed(pointer);
+    gpu.activity.freed(pointer);
     let mut pools = pools();
-    device_log::note(Logged::Unplace, card, start, size);
+    gpu.log.note(Logged::Unplace, card, start, size);
     if let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle) {
         pool.free.give(start, span);
         pool.counters.used -= span as u64;
     }
-    SUCCESS
+    Ok(())
 }
 
 /// At a synchronisation, pools let go of what their threshold does not keep.
@@ -195,23 +178,25 @@ pub fn synchronized() {
 }
 
 /// Trims a pool to at least `keep` bytes.
-pub fn trim(handle: *mut c_void, keep: usize) -> u32 {
+pub fn trim(handle: *mut c_void, keep: usize) -> Result<(), CudaStatus> {
     match pools().iter_mut().find(|pool| pool.handle == handle as usize) {
         Some(pool) => {
             pool.trim(keep as u64);
-            SUCCESS
+            Ok(())
         }
-        None => INVALID_VALUE,
+        None => Err(CudaStatus::INVALID_VALUE),
     }
 }
 
 /// Destroys a pool; its blocks keep their memory until the process ends.
-pub fn destroy(handle: *mut c_void) -> u32 {
+pub fn destroy(handle: *mut c_void) -> Result<(), CudaStatus> {
     let mut pools = pools();
-    let Some(index) = pools.iter().position(|pool| pool.handle == handle as usize) else { return INVALID_VALUE };
+    let Some(index) = pools.iter().position(|pool| pool.handle == handle as usize) else {
+        return Err(CudaStatus::INVALID_VALUE);
+    };
     let mut pool = pools.swap_remove(index);
     pool.trim(0);
-    SUCCESS
+    Ok(())
 }
 
 /// Reads an attribute as the 64-bit number that both APIs use for sizes; other attributes are switches.
@@ -229,9 +214,11 @@ pub fn attribute(handle: *mut c_void, attribute: i32) -> Option<u64> {
 }
 
 /// Sets the threshold, or resets a high-water mark.
-pub fn set_attribute(handle: *mut c_void, attribute: i32, value: u64) -> u32 {
+pub fn set_attribute(handle: *mut c_void, attribute: i32, value: u64) -> Result<(), CudaStatus> {
     let mut pools = pools();
-    let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle as usize) else { return INVALID_VALUE };
+    let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle as usize) else {
+        return Err(CudaStatus::INVALID_VALUE);
+    };
     if attribute == RELEASE_THRESHOLD {
         pool.counters.threshold = value;
     } else if attribute == RESERVED_HIGH {
@@ -239,5 +226,5 @@ pub fn set_attribute(handle: *mut c_void, attribute: i32, value: u64) -> u32 {
     } else if attribute == USED_HIGH {
         pool.counters.used_high = pool.counters.used;
     }
-    SUCCESS
+    Ok(())
 }

@@ -3,14 +3,11 @@
 //! Addresses come from large mappings that are readable and writable but never committed. They are cut and joined
 //! here, because one `mmap` and `munmap` for each `cudaMalloc` would cost more than the whole call may.
 
-use crate::fork::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::ptr;
 
-use oomph_ledger::{Kind, NoteKind};
-
-use crate::books;
+use oomph_ledger::Kind;
 
 /// The driver's granularity for device memory, in bytes.
 pub const GRANULE: usize = 2 << 20;
@@ -144,23 +141,19 @@ pub struct Space {
     next_id: u64,
 }
 
-static SPACE: Mutex<Space> = Mutex::new(Space { blocks: BTreeMap::new(), free: FreeRanges::EMPTY, next_id: 0 });
-
-/// The process's address space. The lock is held for bookkeeping only, never while the program's code runs.
-pub fn lock() -> MutexGuard<'static, Space> {
-    SPACE.lock()
-}
-
 impl Space {
+    /// No block, and no address.
+    pub const fn new() -> Self {
+        Self { blocks: BTreeMap::new(), free: FreeRanges::EMPTY, next_id: 0 }
+    }
+
     /// Takes `span` bytes of readable and writable address space, aligned to [`GRANULE`]. `span` is a multiple of it.
+    /// `None` where the host gives no more (see [`host_limit`]).
     pub fn take(&mut self, span: usize) -> Option<usize> {
         if let Some(start) = self.free.take(span) {
             return Some(start);
         }
-        let Some((start, size)) = reserve(span.max(CHUNK)).or_else(|| reserve(span)) else {
-            note_the_limit();
-            return None;
-        };
+        let (start, size) = reserve(span.max(CHUNK)).or_else(|| reserve(span))?;
         self.free.give(start, size);
         self.free.take(span)
     }
@@ -190,24 +183,24 @@ impl Space {
     }
 }
 
-/// Lets go of the pages behind a range. What the program wrote there is gone, as it is after `cudaFree`.
+/// Lets go of the pages behind a range. What the program wrote there is gone, as after `cudaFree`.
 pub fn forget(start: usize, span: usize) {
     // SAFETY: the range lies in a mapping that `reserve` made, and no block lives in it any more. A failure leaves the
     // pages in memory, which is harmless.
     unsafe { libc::madvise(start as *mut c_void, span, libc::MADV_DONTNEED) };
 }
 
-/// Says which limit of the host left no addresses, if there is one: that is not the card's, and the program's real card
+/// The limit of the host that leaves no addresses, if there is one: that is not the card's, and the program's real card
 /// would have had the memory.
-fn note_the_limit() {
+pub fn host_limit() -> Option<String> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the call writes to a structure of its type.
     unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
     if limit.rlim_cur != libc::RLIM_INFINITY {
-        books::note(NoteKind::HostLimit, &format!("ulimit -v is {} KiB", limit.rlim_cur / 1024));
-    } else if std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|setting| setting.starts_with(b"2")) {
-        books::note(NoteKind::HostLimit, "vm.overcommit_memory is 2");
+        return Some(format!("ulimit -v is {} KiB", limit.rlim_cur / 1024));
     }
+    let overcommit = std::fs::read("/proc/sys/vm/overcommit_memory");
+    overcommit.is_ok_and(|setting| setting.starts_with(b"2")).then(|| "vm.overcommit_memory is 2".to_owned())
 }
 
 /// Reserves address space aligned to [`GRANULE`].

@@ -1,108 +1,174 @@
-//! Status codes. The driver's `CUresult` and the runtime's `cudaError_t` agree on all that are used here.
+//! Statuses of the driver API (`CUresult`) and of the runtime API (`cudaError_t`), which number alike all that are used
+//! here.
 
-/// Success.
-pub const SUCCESS: u32 = 0;
-/// An argument is out of range.
-pub const INVALID_VALUE: u32 = 1;
-/// The card cannot hold the request.
-pub const OUT_OF_MEMORY: u32 = 2;
-/// The driver was not made ready in this process, or in the one that it was forked from.
-pub const NOT_INITIALIZED: u32 = 3;
-/// There is no card.
-pub const NO_DEVICE: u32 = 100;
-/// No card has this ordinal.
-pub const INVALID_DEVICE: u32 = 101;
-/// The image of a module cannot be read.
-pub const INVALID_IMAGE: u32 = 200;
-/// No context is current.
-pub const INVALID_CONTEXT: u32 = 201;
-/// `CUDA_ERROR_FILE_NOT_FOUND`.
-pub const FILE_NOT_FOUND: u32 = 301;
-/// A handle is not one that was handed out.
-pub const INVALID_HANDLE: u32 = 400;
-/// A name is unknown.
-pub const NOT_FOUND: u32 = 500;
-/// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`
-pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
-/// Peer access is on already.
-pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
-/// The virtual GPU does not do this.
-pub const NOT_SUPPORTED: u32 = 801;
-/// The call is not permitted while a stream is capturing.
-pub const CAPTURE_UNSUPPORTED: u32 = 900;
-/// The capture was invalidated by an earlier error.
-pub const CAPTURE_INVALIDATED: u32 = 901;
-/// The capture was not begun on this stream.
-pub const CAPTURE_UNMATCHED: u32 = 903;
+use std::cell::Cell;
+use std::ffi::{CStr, c_int};
 
-/// The driver's name of a code, zero-terminated.
-pub fn driver_name(code: u32) -> &'static [u8] {
-    match code {
-        SUCCESS => b"CUDA_SUCCESS\0",
-        INVALID_VALUE => b"CUDA_ERROR_INVALID_VALUE\0",
-        OUT_OF_MEMORY => b"CUDA_ERROR_OUT_OF_MEMORY\0",
-        NOT_INITIALIZED => b"CUDA_ERROR_NOT_INITIALIZED\0",
-        NO_DEVICE => b"CUDA_ERROR_NO_DEVICE\0",
-        INVALID_DEVICE => b"CUDA_ERROR_INVALID_DEVICE\0",
-        INVALID_IMAGE => b"CUDA_ERROR_INVALID_IMAGE\0",
-        INVALID_CONTEXT => b"CUDA_ERROR_INVALID_CONTEXT\0",
-        INVALID_HANDLE => b"CUDA_ERROR_INVALID_HANDLE\0",
-        NOT_FOUND => b"CUDA_ERROR_NOT_FOUND\0",
-        600 => b"CUDA_ERROR_NOT_READY\0",
-        PEER_ACCESS_ALREADY_ENABLED => b"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED\0",
-        NOT_SUPPORTED => b"CUDA_ERROR_NOT_SUPPORTED\0",
-        CAPTURE_UNSUPPORTED => b"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED\0",
-        CAPTURE_INVALIDATED => b"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED\0",
-        CAPTURE_UNMATCHED => b"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED\0",
-        _ => b"CUDA_ERROR_UNKNOWN\0",
+use crate::boundary::{Status, statuses};
+
+statuses! {
+    /// Why a call is refused that both APIs offer.
+    pub CudaStatus {
+        /// An argument is out of range.
+        INVALID_VALUE = 1,
+        /// The card cannot hold the request.
+        OUT_OF_MEMORY = 2,
+        /// The driver was not made ready in this process, or in the one that it was forked from.
+        NOT_INITIALIZED = 3,
+        /// There is no card.
+        NO_DEVICE = 100,
+        /// No card has this ordinal.
+        INVALID_DEVICE = 101,
+        /// The image of a module cannot be read.
+        INVALID_IMAGE = 200,
+        /// No context is current.
+        INVALID_CONTEXT = 201,
+        /// `CUDA_ERROR_FILE_NOT_FOUND`.
+        FILE_NOT_FOUND = 301,
+        /// A handle is not one that was handed out.
+        INVALID_HANDLE = 400,
+        /// A name is unknown.
+        NOT_FOUND = 500,
+        /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`
+        PEER_ACCESS_UNSUPPORTED = 217,
+        /// Peer access is on already.
+        PEER_ACCESS_ALREADY_ENABLED = 704,
+        /// The virtual GPU does not do this.
+        NOT_SUPPORTED = 801,
+        /// The call is not permitted while a stream is capturing.
+        CAPTURE_UNSUPPORTED = 900,
+        /// The capture was invalidated by an earlier error.
+        CAPTURE_INVALIDATED = 901,
+        /// The capture was not begun on this stream.
+        CAPTURE_UNMATCHED = 903,
     }
 }
 
-/// The runtime's name of a code, zero-terminated.
-pub fn runtime_name(code: u32) -> &'static [u8] {
-    match code {
-        SUCCESS => b"cudaSuccess\0",
-        INVALID_VALUE => b"cudaErrorInvalidValue\0",
-        OUT_OF_MEMORY => b"cudaErrorMemoryAllocation\0",
-        NOT_INITIALIZED => b"cudaErrorInitializationError\0",
-        NO_DEVICE => b"cudaErrorNoDevice\0",
-        INVALID_DEVICE => b"cudaErrorInvalidDevice\0",
-        98 => b"cudaErrorInvalidDeviceFunction\0",
-        INVALID_IMAGE => b"cudaErrorInvalidKernelImage\0",
-        INVALID_CONTEXT => b"cudaErrorDeviceUninitialized\0",
-        INVALID_HANDLE => b"cudaErrorInvalidResourceHandle\0",
-        NOT_FOUND => b"cudaErrorSymbolNotFound\0",
-        600 => b"cudaErrorNotReady\0",
-        PEER_ACCESS_ALREADY_ENABLED => b"cudaErrorPeerAccessAlreadyEnabled\0",
-        NOT_SUPPORTED => b"cudaErrorNotSupported\0",
-        CAPTURE_UNSUPPORTED => b"cudaErrorStreamCaptureUnsupported\0",
-        CAPTURE_INVALIDATED => b"cudaErrorStreamCaptureInvalidated\0",
-        CAPTURE_UNMATCHED => b"cudaErrorStreamCaptureUnmatched\0",
-        _ => b"cudaErrorUnknown\0",
+/// Defines the status type of an API whose numbers are those of [`CudaStatus`].
+macro_rules! of_api {
+    ($(#[$doc:meta])* $name:ident { $($remember:tt)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name(CudaStatus);
+
+        impl $name {
+            /// CUDA was not made ready in this process, or in the one that it was forked from.
+            pub const NOT_INITIALIZED: $name = $name(CudaStatus::NOT_INITIALIZED);
+        }
+
+        impl From<CudaStatus> for $name {
+            fn from(status: CudaStatus) -> $name {
+                $name(status)
+            }
+        }
+
+        impl Status for $name {
+            fn number(self) -> u32 {
+                self.0.number()
+            }
+
+            $($remember)*
+        }
+    };
+}
+of_api! {
+    /// `CUresult`
+    DriverStatus {}
+}
+of_api! {
+    /// `cudaError_t`. The runtime remembers the last failure of each thread.
+    RuntimeStatus {
+        #[cold]
+        fn remember(self) {
+            LAST_FAILURE.set(Some(self));
+        }
     }
 }
 
-/// What a code means, zero-terminated. Frameworks match "out of memory".
-pub fn text(code: u32) -> &'static [u8] {
-    match code {
-        SUCCESS => b"no error\0",
-        INVALID_VALUE => b"invalid argument\0",
-        OUT_OF_MEMORY => b"out of memory\0",
-        NOT_INITIALIZED => b"initialization error\0",
-        NO_DEVICE => b"no CUDA-capable device is detected\0",
-        INVALID_DEVICE => b"invalid device ordinal\0",
-        98 => b"invalid device function\0",
-        INVALID_IMAGE => b"device kernel image is invalid\0",
-        INVALID_CONTEXT => b"invalid device context\0",
-        FILE_NOT_FOUND => b"file not found\0",
-        INVALID_HANDLE => b"invalid resource handle\0",
-        NOT_FOUND => b"named symbol not found\0",
-        600 => b"device not ready\0",
-        PEER_ACCESS_ALREADY_ENABLED => b"peer access is already enabled\0",
-        NOT_SUPPORTED => b"operation not supported\0",
-        CAPTURE_UNSUPPORTED => b"operation not permitted when stream is capturing\0",
-        CAPTURE_INVALIDATED => b"operation failed due to a previous error during capture\0",
-        CAPTURE_UNMATCHED => b"capture was not initiated in this stream\0",
-        _ => b"unknown error\0",
+thread_local! {
+    // `cudaGetLastError` answers for its thread. `const` and without a destructor, so that a thread's end runs no code of
+    // this library.
+    static LAST_FAILURE: Cell<Option<RuntimeStatus>> = const { Cell::new(None) };
+}
+
+/// The last failure of the runtime in this thread.
+pub fn last_failure() -> Option<RuntimeStatus> {
+    LAST_FAILURE.get()
+}
+
+/// The last failure of the runtime in this thread, which is then forgotten.
+pub fn take_last_failure() -> Option<RuntimeStatus> {
+    LAST_FAILURE.take()
+}
+
+/// The driver's name of a code.
+pub fn driver_name(code: c_int) -> &'static CStr {
+    match CudaStatus(code as u32) {
+        CudaStatus(0) => c"CUDA_SUCCESS",
+        CudaStatus::INVALID_VALUE => c"CUDA_ERROR_INVALID_VALUE",
+        CudaStatus::OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
+        CudaStatus::NOT_INITIALIZED => c"CUDA_ERROR_NOT_INITIALIZED",
+        CudaStatus::NO_DEVICE => c"CUDA_ERROR_NO_DEVICE",
+        CudaStatus::INVALID_DEVICE => c"CUDA_ERROR_INVALID_DEVICE",
+        CudaStatus::INVALID_IMAGE => c"CUDA_ERROR_INVALID_IMAGE",
+        CudaStatus::INVALID_CONTEXT => c"CUDA_ERROR_INVALID_CONTEXT",
+        CudaStatus::INVALID_HANDLE => c"CUDA_ERROR_INVALID_HANDLE",
+        CudaStatus::NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
+        CudaStatus(600) => c"CUDA_ERROR_NOT_READY",
+        CudaStatus::PEER_ACCESS_ALREADY_ENABLED => c"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+        CudaStatus::NOT_SUPPORTED => c"CUDA_ERROR_NOT_SUPPORTED",
+        CudaStatus::CAPTURE_UNSUPPORTED => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        CudaStatus::CAPTURE_INVALIDATED => c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+        CudaStatus::CAPTURE_UNMATCHED => c"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+        _ => c"CUDA_ERROR_UNKNOWN",
+    }
+}
+
+/// The runtime's name of a code.
+pub fn runtime_name(code: c_int) -> &'static CStr {
+    match CudaStatus(code as u32) {
+        CudaStatus(0) => c"cudaSuccess",
+        CudaStatus::INVALID_VALUE => c"cudaErrorInvalidValue",
+        CudaStatus::OUT_OF_MEMORY => c"cudaErrorMemoryAllocation",
+        CudaStatus::NOT_INITIALIZED => c"cudaErrorInitializationError",
+        CudaStatus::NO_DEVICE => c"cudaErrorNoDevice",
+        CudaStatus::INVALID_DEVICE => c"cudaErrorInvalidDevice",
+        CudaStatus(98) => c"cudaErrorInvalidDeviceFunction",
+        CudaStatus::INVALID_IMAGE => c"cudaErrorInvalidKernelImage",
+        CudaStatus::INVALID_CONTEXT => c"cudaErrorDeviceUninitialized",
+        CudaStatus::INVALID_HANDLE => c"cudaErrorInvalidResourceHandle",
+        CudaStatus::NOT_FOUND => c"cudaErrorSymbolNotFound",
+        CudaStatus(600) => c"cudaErrorNotReady",
+        CudaStatus::PEER_ACCESS_ALREADY_ENABLED => c"cudaErrorPeerAccessAlreadyEnabled",
+        CudaStatus::NOT_SUPPORTED => c"cudaErrorNotSupported",
+        CudaStatus::CAPTURE_UNSUPPORTED => c"cudaErrorStreamCaptureUnsupported",
+        CudaStatus::CAPTURE_INVALIDATED => c"cudaErrorStreamCaptureInvalidated",
+        CudaStatus::CAPTURE_UNMATCHED => c"cudaErrorStreamCaptureUnmatched",
+        _ => c"cudaErrorUnknown",
+    }
+}
+
+/// What a code means. Frameworks match "out of memory".
+pub fn text(code: c_int) -> &'static CStr {
+    match CudaStatus(code as u32) {
+        CudaStatus(0) => c"no error",
+        CudaStatus::INVALID_VALUE => c"invalid argument",
+        CudaStatus::OUT_OF_MEMORY => c"out of memory",
+        CudaStatus::NOT_INITIALIZED => c"initialization error",
+        CudaStatus::NO_DEVICE => c"no CUDA-capable device is detected",
+        CudaStatus::INVALID_DEVICE => c"invalid device ordinal",
+        CudaStatus(98) => c"invalid device function",
+        CudaStatus::INVALID_IMAGE => c"device kernel image is invalid",
+        CudaStatus::INVALID_CONTEXT => c"invalid device context",
+        CudaStatus::FILE_NOT_FOUND => c"file not found",
+        CudaStatus::INVALID_HANDLE => c"invalid resource handle",
+        CudaStatus::NOT_FOUND => c"named symbol not found",
+        CudaStatus(600) => c"device not ready",
+        CudaStatus::PEER_ACCESS_ALREADY_ENABLED => c"peer access is already enabled",
+        CudaStatus::NOT_SUPPORTED => c"operation not supported",
+        CudaStatus::CAPTURE_UNSUPPORTED => c"operation not permitted when stream is capturing",
+        CudaStatus::CAPTURE_INVALIDATED => c"operation failed due to a previous error during capture",
+        CudaStatus::CAPTURE_UNMATCHED => c"capture was not initiated in this stream",
+        _ => c"unknown error",
     }
 }

@@ -1,136 +1,115 @@
 //! Streams and events. Work is done the moment it is launched, so what they hold is identity and capture state.
 
-use crate::fork::{Mutex, Once};
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use oomph_ledger::MAX_DEVICES;
+use crate::boundary::{Any, FromC, Plain};
+pub use crate::gpu::{Event, Stream};
+use crate::gpu::{FreeList, STREAM_MAGIC, gpu};
+use crate::status::CudaStatus;
+use crate::{capture, device, pool};
 
-use crate::status::{INVALID_HANDLE, INVALID_VALUE};
-use crate::{capture, device};
+/// The handle of a stream as a program passes it: one that [`create`] returned, or a small number for a default stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamHandle(*mut c_void);
 
-/// Handles below this are the default streams of the current device.
-const DEFAULT_HANDLES: usize = 16;
-const STREAM_MAGIC: u32 = 0x7374_726d;
-const EVENT_MAGIC: u32 = 0x6576_656e;
-const DEAD: u32 = 0;
+impl StreamHandle {
+    /// The default stream of the current card.
+    pub const DEFAULT: StreamHandle = StreamHandle(ptr::null_mut());
 
-/// A stream.
-#[derive(Debug)]
-pub struct Stream {
-    magic: AtomicU32,
-    /// Ordinal of its card.
-    pub ordinal: AtomicU32,
-    /// Its creation flags.
-    pub flags: AtomicU32,
-    /// Its priority, as the bits of an `i32`.
-    pub priority: AtomicU32,
-    /// A number that no other stream of the process has.
-    pub id: AtomicU64,
-    /// The capture it takes part in, 0 for none.
-    pub capture: AtomicU64,
-}
-
-/// An event.
-#[derive(Debug)]
-pub struct Event {
-    magic: AtomicU32,
-    /// Its creation flags.
-    pub flags: AtomicU32,
-    /// The capture that was under way on the stream when it was recorded, 0 for none.
-    pub capture: AtomicU64,
-    /// When it was recorded, in nanoseconds since the first event; 0 for never.
-    pub recorded: AtomicU64,
-}
-
-impl Stream {
-    const fn new(magic: u32) -> Self {
-        Self {
-            magic: AtomicU32::new(magic),
-            ordinal: AtomicU32::new(0),
-            flags: AtomicU32::new(0),
-            priority: AtomicU32::new(0),
-            id: AtomicU64::new(0),
-            capture: AtomicU64::new(0),
-        }
+    /// The handle as the program has it.
+    pub fn address(self) -> *mut c_void {
+        self.0
     }
 }
 
-static DEFAULTS: [Stream; MAX_DEVICES] = [const { Stream::new(STREAM_MAGIC) }; MAX_DEVICES];
-static NEXT_STREAM: AtomicU64 = AtomicU64::new(MAX_DEVICES as u64);
-
-/// Objects that were destroyed. Their memory is used again but never given back, so that a stale handle is an error
-/// and not a crash.
-struct FreeList(Vec<usize>);
-
-static FREE_STREAMS: Mutex<FreeList> = Mutex::new(FreeList(Vec::new()));
-static FREE_EVENTS: Mutex<FreeList> = Mutex::new(FreeList(Vec::new()));
-
-fn reuse(list: &Mutex<FreeList>) -> Option<usize> {
-    list.lock().0.pop()
+impl FromC<Any> for StreamHandle {
+    #[inline(always)]
+    unsafe fn from_c(pointer: *mut c_void) -> Self {
+        StreamHandle(pointer)
+    }
 }
 
-fn release(list: &Mutex<FreeList>, address: usize) {
-    list.lock().0.push(address);
+// SAFETY: an address may be any; a program promises of a handle in a structure what it promises of one that it passes.
+unsafe impl Plain for StreamHandle {}
+
+/// The handle of an event as a program passes it: one that [`create_event`] returned.
+#[derive(Clone, Copy, Debug)]
+pub struct EventHandle(*mut c_void);
+
+impl FromC<Any> for EventHandle {
+    #[inline(always)]
+    unsafe fn from_c(pointer: *mut c_void) -> Self {
+        EventHandle(pointer)
+    }
+}
+
+/// Handles below this are the default streams of the current device.
+const DEFAULT_HANDLES: usize = 16;
+const EVENT_MAGIC: u32 = 0x6576_656e;
+const DEAD: u32 = 0;
+
+fn reuse<T>(list: &FreeList<T>) -> Option<&'static T> {
+    list.lock().pop()
+}
+
+fn release<T>(list: &FreeList<T>, object: &'static T) {
+    list.lock().push(object);
 }
 
 /// Creates a stream on the current card.
-pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, u32> {
+pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, CudaStatus> {
     device::activate_current()?;
-    let stream: &'static Stream = match reuse(&FREE_STREAMS) {
-        // SAFETY: only addresses of leaked streams are buried.
-        Some(address) => unsafe { &*(address as *const Stream) },
-        None => Box::leak(Box::new(Stream::new(DEAD))),
-    };
+    let stream = reuse(&gpu().streams.free_streams).unwrap_or_else(|| Box::leak(Box::new(Stream::new(DEAD))));
     stream.ordinal.store(device::current_ordinal() as u32, Ordering::Relaxed);
     stream.flags.store(flags, Ordering::Relaxed);
     stream.priority.store(priority as u32, Ordering::Relaxed);
-    stream.id.store(NEXT_STREAM.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    stream.id.store(gpu().streams.next.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     stream.capture.store(0, Ordering::Relaxed);
     stream.magic.store(STREAM_MAGIC, Ordering::Release);
     Ok(ptr::from_ref(stream).cast_mut().cast())
 }
 
 /// The stream that a handle names.
-pub fn get(handle: *mut c_void) -> Result<&'static Stream, u32> {
-    if (handle as usize) < DEFAULT_HANDLES {
-        let stream = DEFAULTS.get(device::current_ordinal()).ok_or(INVALID_HANDLE)?;
+pub fn get(handle: StreamHandle) -> Result<&'static Stream, CudaStatus> {
+    if (handle.0 as usize) < DEFAULT_HANDLES {
+        let stream = gpu().streams.defaults.get(device::current_ordinal()).ok_or(CudaStatus::INVALID_HANDLE)?;
         stream.ordinal.store(device::current_ordinal() as u32, Ordering::Relaxed);
         return Ok(stream);
     }
-    let pointer = NonNull::new(handle.cast::<Stream>()).filter(|pointer| pointer.is_aligned()).ok_or(INVALID_HANDLE)?;
-    // SAFETY: a program may only pass handles that `create` returned, and those are never freed; the magic number
-    // catches destroyed ones.
+    let pointer = NonNull::new(handle.0.cast::<Stream>())
+        .filter(|pointer| pointer.is_aligned())
+        .ok_or(CudaStatus::INVALID_HANDLE)?;
+    // SAFETY: a program passes only handles that `create` returned, and streams are never freed; the magic number catches
+    // destroyed ones.
     let stream = unsafe { pointer.as_ref() };
-    if stream.magic.load(Ordering::Relaxed) == STREAM_MAGIC { Ok(stream) } else { Err(INVALID_HANDLE) }
+    if stream.magic.load(Ordering::Relaxed) == STREAM_MAGIC { Ok(stream) } else { Err(CudaStatus::INVALID_HANDLE) }
 }
 
 /// Destroys a stream.
-pub fn destroy(handle: *mut c_void) -> Result<(), u32> {
-    if (handle as usize) < DEFAULT_HANDLES {
-        return Err(INVALID_HANDLE);
+pub fn destroy(handle: StreamHandle) -> Result<(), CudaStatus> {
+    if (handle.0 as usize) < DEFAULT_HANDLES {
+        return Err(CudaStatus::INVALID_HANDLE);
     }
     let stream = get(handle)?;
     stream.magic.store(DEAD, Ordering::Release);
-    release(&FREE_STREAMS, handle as usize);
+    release(&gpu().streams.free_streams, stream);
     Ok(())
 }
 
 /// Creates an event.
-pub fn create_event(flags: u32) -> Result<*mut c_void, u32> {
+pub fn create_event(flags: u32) -> Result<*mut c_void, CudaStatus> {
     device::activate_current()?;
-    let event: &'static Event = match reuse(&FREE_EVENTS) {
-        // SAFETY: only addresses of leaked events are buried.
-        Some(address) => unsafe { &*(address as *const Event) },
-        None => Box::leak(Box::new(Event {
+    let event = reuse(&gpu().streams.free_events).unwrap_or_else(|| {
+        Box::leak(Box::new(Event {
             magic: AtomicU32::new(DEAD),
             flags: AtomicU32::new(0),
             capture: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
-        })),
-    };
+        }))
+    });
     event.flags.store(flags, Ordering::Relaxed);
     event.capture.store(0, Ordering::Relaxed);
     event.recorded.store(0, Ordering::Relaxed);
@@ -139,28 +118,30 @@ pub fn create_event(flags: u32) -> Result<*mut c_void, u32> {
 }
 
 /// The event that a handle names.
-pub fn event(handle: *mut c_void) -> Result<&'static Event, u32> {
-    let pointer = NonNull::new(handle.cast::<Event>()).filter(|pointer| pointer.is_aligned()).ok_or(INVALID_HANDLE)?;
+pub fn event(handle: EventHandle) -> Result<&'static Event, CudaStatus> {
+    let pointer = NonNull::new(handle.0.cast::<Event>())
+        .filter(|pointer| pointer.is_aligned())
+        .ok_or(CudaStatus::INVALID_HANDLE)?;
     // SAFETY: as for streams.
     let event = unsafe { pointer.as_ref() };
-    if event.magic.load(Ordering::Relaxed) == EVENT_MAGIC { Ok(event) } else { Err(INVALID_HANDLE) }
+    if event.magic.load(Ordering::Relaxed) == EVENT_MAGIC { Ok(event) } else { Err(CudaStatus::INVALID_HANDLE) }
 }
 
 /// Destroys an event.
-pub fn destroy_event(handle: *mut c_void) -> Result<(), u32> {
-    event(handle)?.magic.store(DEAD, Ordering::Release);
-    release(&FREE_EVENTS, handle as usize);
+pub fn destroy_event(handle: EventHandle) -> Result<(), CudaStatus> {
+    let event = event(handle)?;
+    event.magic.store(DEAD, Ordering::Release);
+    release(&gpu().streams.free_events, event);
     Ok(())
 }
 
 /// Nanoseconds since the first call, never 0.
 fn now() -> u64 {
-    static START: Once<Instant> = Once::new();
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
+    gpu().streams.start.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
 }
 
 /// Records an event on a stream, with the capture that is under way there.
-pub fn record(event_handle: *mut c_void, stream_handle: *mut c_void) -> Result<(), u32> {
+pub fn record(event_handle: EventHandle, stream_handle: StreamHandle) -> Result<(), CudaStatus> {
     let stream = get(stream_handle)?;
     let event = event(event_handle)?;
     event.capture.store(stream.capture.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -169,7 +150,7 @@ pub fn record(event_handle: *mut c_void, stream_handle: *mut c_void) -> Result<(
 }
 
 /// Makes a stream wait for an event: if that was recorded in a capture, the stream joins it.
-pub fn wait(stream_handle: *mut c_void, event_handle: *mut c_void) -> Result<(), u32> {
+pub fn wait(stream_handle: StreamHandle, event_handle: EventHandle) -> Result<(), CudaStatus> {
     let stream = get(stream_handle)?;
     let captured = event(event_handle)?.capture.load(Ordering::Relaxed);
     if captured != 0 {
@@ -179,39 +160,28 @@ pub fn wait(stream_handle: *mut c_void, event_handle: *mut c_void) -> Result<(),
 }
 
 /// Milliseconds between two recorded events, never 0 because programs divide by it.
-pub fn elapsed(start: *mut c_void, end: *mut c_void) -> Result<f32, u32> {
+pub fn elapsed(start: EventHandle, end: EventHandle) -> Result<f32, CudaStatus> {
     let start = event(start)?.recorded.load(Ordering::Relaxed);
     let end = event(end)?.recorded.load(Ordering::Relaxed);
     if start == 0 || end == 0 {
-        return Err(INVALID_HANDLE);
+        return Err(CudaStatus::INVALID_HANDLE);
     }
     Ok((end.saturating_sub(start).max(1_000) as f64 / 1e6) as f32)
 }
 
 /// Checks that a stream may be waited for by the host: not while it captures.
-pub fn synchronize(handle: *mut c_void) -> Result<(), u32> {
+pub fn synchronize(handle: StreamHandle) -> Result<(), CudaStatus> {
     capture::check_synchronization(get(handle)?)?;
-    crate::pool::synchronized();
+    pool::synchronized();
     Ok(())
 }
 
-/// Runs a callback of the program in stream order, which is now.
-///
-/// # Safety
-/// `callback` must be callable with `data`, as CUDA requires.
-pub unsafe fn host_function(stream: *mut c_void, callback: *mut c_void, data: *mut c_void) -> Result<(), u32> {
-    let stream = get(stream)?;
-    if callback.is_null() {
-        return Err(INVALID_VALUE);
-    }
-    // SAFETY: the caller's promise; the exported function receives the program's function as a plain pointer.
-    let callback: unsafe extern "C" fn(*mut c_void) = unsafe { std::mem::transmute(callback) };
-    // A captured callback would run at every replay; no lock is held here.
-    if stream.capture.load(Ordering::Relaxed) == 0 {
-        // SAFETY: the caller's promise.
-        unsafe { callback(data) };
-    } else {
+/// Counts a launch on a stream handle; the fast path outside captures is one load.
+#[inline]
+pub fn launched(handle: StreamHandle) {
+    if capture::is_any_active()
+        && let Ok(stream) = get(handle)
+    {
         capture::add_node(stream);
     }
-    Ok(())
 }

@@ -1,13 +1,12 @@
-//! What was called, and what the report must know of it.
+//! Which of the exported functions were called, and which calls the report has to name.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use oomph_ledger::NoteKind;
+use crate::lock::Once;
 
-use crate::books;
-use crate::device_log;
-use crate::exports::FUNCTIONS;
+include!(concat!(env!("OUT_DIR"), "/functions.rs"));
 
 /// How a function is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,69 +30,66 @@ pub struct Function {
     pub class: Class,
 }
 
-/// More than the tables will ever hold; a larger id is not counted.
-const MOST_FUNCTIONS: usize = 16_384;
+/// Words of the set of functions that were noted: a bit for each. A function beyond is noted at every call.
+const WORDS: usize = 256;
 
-static COUNTING: AtomicBool = AtomicBool::new(false);
-static CALLS: [AtomicU64; MOST_FUNCTIONS] = [const { AtomicU64::new(0) }; MOST_FUNCTIONS];
-static NOTED: [AtomicBool; MOST_FUNCTIONS] = [const { AtomicBool::new(false) }; MOST_FUNCTIONS];
-
-/// Counts a call, if `OOMPH_TRACE` asked for it.
-#[inline]
-pub fn called(id: usize) {
-    if COUNTING.load(Ordering::Relaxed) {
-        count(id);
-    }
+/// How often each function was called, by its id.
+pub struct Calls {
+    /// The counts, if `OOMPH_TRACE` asked for them.
+    counts: Once<Box<[AtomicU64]>>,
+    /// The refused functions that were noted.
+    noted: [AtomicU64; WORDS],
+    written: AtomicBool,
 }
 
-#[cold]
-fn count(id: usize) {
-    if let Some(calls) = CALLS.get(id) {
-        calls.fetch_add(1, Ordering::Relaxed);
+impl Calls {
+    /// Counts nothing yet.
+    pub const fn new() -> Self {
+        Self { counts: Once::new(), noted: [const { AtomicU64::new(0) }; WORDS], written: AtomicBool::new(false) }
     }
-}
 
-/// Notes the call of a function that is refused, once.
-#[cold]
-pub fn unsupported(id: usize) {
-    count(id);
-    let Some(function) = FUNCTIONS.get(id) else { return };
-    let first = NOTED.get(id).is_none_or(|noted| !noted.swap(true, Ordering::Relaxed));
-    if first {
-        books::note(NoteKind::Unsupported, function.name);
-    }
-}
-
-/// Leaves a sentence for the report's warnings. The report shows equal ones once.
-#[cold]
-pub fn warn(sentence: &str) {
-    books::note(NoteKind::Warning, sentence);
-}
-
-/// Starts counting where `OOMPH_TRACE` is set. Called once, when the books are opened.
-pub fn start() {
-    if std::env::var_os("OOMPH_TRACE").is_some() {
-        COUNTING.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Writes the counts to `calls-PID.txt` in the folder that `OOMPH_TRACE` names, when the process ends.
-pub fn finish() {
-    device_log::finish();
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if !COUNTING.load(Ordering::Relaxed) || DONE.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    let Some(folder) = std::env::var_os("OOMPH_TRACE") else { return };
-    let mut text = String::new();
-    for (function, calls) in FUNCTIONS.iter().zip(&CALLS) {
-        let calls = calls.load(Ordering::Relaxed);
-        if calls > 0 {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{calls}\t{:?}\t{}\t{}", function.class, function.library, function.name);
+    /// Counts a call, if `OOMPH_TRACE` asked for it.
+    #[inline]
+    pub fn called(&self, id: usize) {
+        if let Some(calls) = self.counts.get().and_then(|counts| counts.get(id)) {
+            calls.fetch_add(1, Ordering::Relaxed);
         }
     }
-    let path = std::path::Path::new(&folder).join(format!("calls-{}.txt", std::process::id()));
-    // A trace that cannot be written must not disturb the program that is being traced.
-    let _ = std::fs::write(path, text);
+
+    /// Counts a call of a function that is refused. Gives its name at the first call, for the report.
+    #[cold]
+    pub fn refused(&self, id: usize) -> Option<&'static str> {
+        self.called(id);
+        let function = FUNCTIONS.get(id)?;
+        let bit = 1 << (id % 64);
+        let is_known = self.noted.get(id / 64).is_some_and(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0);
+        (!is_known).then_some(function.name)
+    }
+
+    /// Starts counting where `OOMPH_TRACE` is set. Called once, when the books are opened.
+    pub fn start(&self) {
+        if std::env::var_os("OOMPH_TRACE").is_some() {
+            self.counts.get_or_init(|| FUNCTIONS.iter().map(|_| AtomicU64::new(0)).collect());
+        }
+    }
+
+    /// Writes the counts to `calls-PID.txt` in the folder that `OOMPH_TRACE` names, when the process ends.
+    pub fn finish(&self) {
+        let Some(counts) = self.counts.get() else { return };
+        if self.written.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Some(folder) = std::env::var_os("OOMPH_TRACE") else { return };
+        let mut text = String::new();
+        for (function, calls) in FUNCTIONS.iter().zip(counts) {
+            let calls = calls.load(Ordering::Relaxed);
+            if calls > 0 {
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "{calls}\t{:?}\t{}\t{}", function.class, function.library, function.name);
+            }
+        }
+        let path = Path::new(&folder).join(format!("calls-{}.txt", std::process::id()));
+        // A trace that cannot be written must not disturb the program that is being traced.
+        let _ = std::fs::write(path, text);
+    }
 }

@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::activity;
+use crate::activity::Copied;
+use crate::gpu::gpu;
 use crate::space::{self, Place};
 
 /// Copies and fills up to this size are real, in bytes.
@@ -16,7 +17,7 @@ const PAGE: usize = 4096;
 /// As for [`copy`].
 pub unsafe fn requested(to: *mut c_void, from: *const c_void, size: usize) {
     // SAFETY: the caller's promise.
-    unsafe { activity::copied(to, from, size, true) };
+    unsafe { count(to, from, size, true) };
     // SAFETY: as above.
     unsafe { copy(to, from, size) };
 }
@@ -34,9 +35,22 @@ pub unsafe fn requested_2d(
     height: usize,
 ) {
     // SAFETY: the caller's promise; the contents are not looked at, because they do not lie in one piece.
-    unsafe { activity::copied(to, from, width.saturating_mul(height), false) };
+    unsafe { count(to, from, width.saturating_mul(height), false) };
     // SAFETY: as above.
     unsafe { copy_2d(to, to_pitch, from, from_pitch, width, height) };
+}
+
+/// Counts a copy before it is made.
+///
+/// # Safety
+/// With `contents`, `from` must be readable for `size` bytes.
+unsafe fn count(to: *mut c_void, from: *const c_void, size: usize, contents: bool) {
+    let gpu = gpu();
+    let copied = Copied { to: to as usize, from: from as usize, size, contents };
+    // SAFETY: the caller's promise.
+    if let Some(way) = unsafe { gpu.activity.copied(&gpu.space, copied) } {
+        gpu.work.copied(way, size as u64);
+    }
 }
 
 /// Copies bytes between any two places.
@@ -100,7 +114,7 @@ pub unsafe fn fill(to: *mut c_void, value: u32, element: usize, count: usize) {
 
 /// Zeroes a large range by letting go of its whole pages, which costs no memory. Its ends are written.
 fn zero_pages(start: usize, size: usize) {
-    let device = space::lock().find(start).is_some_and(|block| {
+    let device = gpu().space.lock().find(start).is_some_and(|block| {
         !matches!(block.place, Place::Host | Place::Registered) && start + size <= block.start + block.size
     });
     if !device {

@@ -3,51 +3,30 @@
 //! A mapping needs no work here, because all addresses are usable from the start. What counts is that physical memory
 //! is charged while its handle lives or is mapped, and that unmapped pages are let go.
 
-use crate::fork::Mutex;
-use std::collections::BTreeMap;
-
 use oomph_ledger::Kind;
 
+use crate::device;
 use crate::device::Device;
-use crate::device_log::{self, Kind as Logged};
+use crate::device_log::Kind as Logged;
+use crate::gpu::{Mappings, Physical, gpu};
 use crate::space::{self, Block, GRANULE, Place};
-use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
-use crate::{activity, books, device, memory};
-
-/// A piece of physical memory.
-struct Physical {
-    size: usize,
-    /// The card that is charged; `None` for memory on the host.
-    card: Option<usize>,
-    /// Handles and mappings that keep it alive.
-    references: usize,
-}
-
-#[derive(Default)]
-struct Table {
-    physical: BTreeMap<u64, Physical>,
-    /// Mapped ranges: start to size and handle.
-    mapped: BTreeMap<usize, (usize, u64)>,
-    next: u64,
-}
-
-static TABLE: Mutex<Table> = Mutex::new(Table { physical: BTreeMap::new(), mapped: BTreeMap::new(), next: 1 });
+use crate::status::CudaStatus;
 
 /// Reserves a range of addresses. An alignment of 0 is the granularity.
-pub fn reserve(size: usize, alignment: usize) -> Result<usize, u32> {
+pub fn reserve(size: usize, alignment: usize) -> Result<usize, CudaStatus> {
     if size == 0 || !size.is_multiple_of(GRANULE) {
-        return Err(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     }
     let alignment = alignment.max(GRANULE);
     if !alignment.is_power_of_two() {
-        return Err(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     }
-    let span = size.checked_add(alignment - GRANULE).ok_or(OUT_OF_MEMORY)?;
-    let mut space = space::lock();
-    let start = space.take(span).ok_or(OUT_OF_MEMORY)?;
-    let aligned = start.next_multiple_of(alignment);
+    let span = size.checked_add(alignment - GRANULE).ok_or(CudaStatus::OUT_OF_MEMORY)?;
     let ordinal = device::current_ordinal();
     let card = device::current().map_or(0, |device| device.card);
+    let start = gpu().take_addresses(span).ok_or(CudaStatus::OUT_OF_MEMORY)?;
+    let aligned = start.next_multiple_of(alignment);
+    let mut space = gpu().space.lock();
     // What lies outside the aligned range can be used for something else.
     if aligned > start {
         space.give(start, aligned - start);
@@ -60,31 +39,31 @@ pub fn reserve(size: usize, alignment: usize) -> Result<usize, u32> {
 }
 
 /// Gives a reserved range back.
-pub fn unreserve(start: usize) -> u32 {
-    let mut space = space::lock();
+pub fn unreserve(start: usize) -> Result<(), CudaStatus> {
+    let mut space = gpu().space.lock();
     match space.find(start) {
         Some(block) if block.start == start && block.place == Place::Reserved => {
             space.remove(start);
             space.give(start, block.span);
-            SUCCESS
+            Ok(())
         }
-        _ => INVALID_VALUE,
+        _ => Err(CudaStatus::INVALID_VALUE),
     }
 }
 
 /// Creates physical memory on a card, or on the host where `device` is `None`.
-pub fn create(device: Option<Device>, size: usize) -> Result<u64, u32> {
+pub fn create(device: Option<Device>, size: usize) -> Result<u64, CudaStatus> {
     if size == 0 || !size.is_multiple_of(GRANULE) {
-        return Err(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     }
     if let Some(device) = device
-        && !books::charge(device.card, Kind::Mapped, size as u64)
+        && !gpu().charge(device.card, Kind::Mapped, size as u64)
     {
-        let status = memory::refused(device.card, size);
-        activity::refusal::note(status, device.card, size);
-        return Err(status);
+        gpu().log_refusal(device.card, size);
+        gpu().request_refused(device.card, size);
+        return Err(CudaStatus::OUT_OF_MEMORY);
     }
-    let mut table = TABLE.lock();
+    let mut table = gpu().mappings.lock();
     let handle = table.next;
     table.next += 1;
     table.physical.insert(handle, Physical { size, card: device.map(|device| device.card), references: 1 });
@@ -92,33 +71,33 @@ pub fn create(device: Option<Device>, size: usize) -> Result<u64, u32> {
 }
 
 /// Drops one reference and gives the memory back with the last.
-fn drop_reference(table: &mut Table, handle: u64) -> u32 {
-    let Some(physical) = table.physical.get_mut(&handle) else { return INVALID_VALUE };
+fn drop_reference(table: &mut Mappings, handle: u64) -> Result<(), CudaStatus> {
+    let Some(physical) = table.physical.get_mut(&handle) else { return Err(CudaStatus::INVALID_VALUE) };
     physical.references -= 1;
     if physical.references == 0
         && let Some(physical) = table.physical.remove(&handle)
         && let Some(card) = physical.card
     {
-        books::release(card, Kind::Mapped, physical.size as u64);
+        gpu().release(card, Kind::Mapped, physical.size as u64);
     }
-    SUCCESS
+    Ok(())
 }
 
 /// Releases a handle; mapped memory lives on until it is unmapped.
-pub fn release(handle: u64) -> u32 {
-    drop_reference(&mut TABLE.lock(), handle)
+pub fn release(handle: u64) -> Result<(), CudaStatus> {
+    drop_reference(&mut gpu().mappings.lock(), handle)
 }
 
 /// Counts one more handle to the memory behind a mapped address.
-pub fn retain(address: usize) -> Result<u64, u32> {
-    let mut table = TABLE.lock();
+pub fn retain(address: usize) -> Result<u64, CudaStatus> {
+    let mut table = gpu().mappings.lock();
     let handle = table
         .mapped
         .range(..=address)
         .next_back()
         .filter(|(start, (size, _))| address < **start + *size)
         .map(|(_, (_, handle))| *handle)
-        .ok_or(INVALID_VALUE)?;
+        .ok_or(CudaStatus::INVALID_VALUE)?;
     if let Some(physical) = table.physical.get_mut(&handle) {
         physical.references += 1;
     }
@@ -126,47 +105,49 @@ pub fn retain(address: usize) -> Result<u64, u32> {
 }
 
 /// Maps physical memory to reserved addresses.
-pub fn map(start: usize, size: usize, handle: u64) -> u32 {
-    let inside = space::lock()
+pub fn map(start: usize, size: usize, handle: u64) -> Result<(), CudaStatus> {
+    let inside = gpu()
+        .space
+        .lock()
         .find(start)
         .is_some_and(|block| block.place == Place::Reserved && start + size <= block.start + block.size);
-    let mut table = TABLE.lock();
+    let mut table = gpu().mappings.lock();
     let overlaps = table.mapped.range(..start + size).next_back().is_some_and(|(at, (length, _))| at + length > start);
     match table.physical.get_mut(&handle) {
         Some(physical) if inside && !overlaps && size > 0 => {
             physical.references += 1;
             if let Some(card) = physical.card {
-                device_log::note(Logged::Map, card, start, size);
+                gpu().log.note(Logged::Map, card, start, size);
             }
         }
-        _ => return INVALID_VALUE,
+        _ => return Err(CudaStatus::INVALID_VALUE),
     }
     table.mapped.insert(start, (size, handle));
-    SUCCESS
+    Ok(())
 }
 
 /// Unmaps every mapping that starts in a range.
-pub fn unmap(start: usize, size: usize) -> u32 {
-    let mut table = TABLE.lock();
+pub fn unmap(start: usize, size: usize) -> Result<(), CudaStatus> {
+    let mut table = gpu().mappings.lock();
     let found: Vec<(usize, usize, u64)> =
         table.mapped.range(start..start + size).map(|(at, (length, handle))| (*at, *length, *handle)).collect();
     if found.is_empty() {
-        return INVALID_VALUE;
+        return Err(CudaStatus::INVALID_VALUE);
     }
     for (at, length, handle) in found {
         table.mapped.remove(&at);
         if let Some(card) = table.physical.get(&handle).and_then(|physical| physical.card) {
-            device_log::note(Logged::Unmap, card, at, length);
+            gpu().log.note(Logged::Unmap, card, at, length);
         }
-        drop_reference(&mut table, handle);
+        let _ = drop_reference(&mut table, handle);
         space::forget(at, length);
     }
-    SUCCESS
+    Ok(())
 }
 
 /// The ledger index of the card on which a mapped address has its memory, if it is mapped.
 pub fn card_of(address: usize) -> Option<usize> {
-    let table = TABLE.lock();
+    let table = gpu().mappings.lock();
     let (start, (size, handle)) = table.mapped.range(..=address).next_back()?;
     if address >= start + size {
         return None;

@@ -31,7 +31,7 @@ type PoolAttribute = unsafe extern "C" fn(*mut c_void, c_int, *mut u64) -> c_int
 type AddNode = unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const c_void, usize, *mut NodeParameters) -> c_int;
 type Instantiate = unsafe extern "C" fn(*mut *mut c_void, *mut c_void, u64) -> c_int;
 
-/// `CUmemAllocationProp` as far as it is filled here: pinned memory on card 0.
+/// The filled part of `CUmemAllocationProp`: pinned memory on card 0.
 #[repr(C)]
 struct Property {
     kind: c_int,
@@ -138,7 +138,7 @@ impl Cuda {
         }
     }
 
-    /// Bytes of the card that are in use, as the program is told.
+    /// Bytes of the card that are in use, as the program sees it.
     fn used(&self) -> usize {
         let (mut free, mut total) = (0, 0);
         assert_eq!(unsafe { (self.info)(&raw mut free, &raw mut total) }, 0);
@@ -180,7 +180,7 @@ fn check(cuda: &Cuda, held: &[Held]) {
     ranges.sort_unstable();
     assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "blocks overlap: {ranges:x?}");
 
-    // Blocks of a megabyte and more have granules of their own, smaller ones share them, and a pool tells what it has.
+    // Blocks of a megabyte and more have granules of their own, smaller ones share them, and a pool reports what it has.
     let (pool, in_blocks) = cuda.pool();
     let (mut least, mut most, mut pooled) = (pool, pool, 0);
     for held in held {
@@ -198,7 +198,7 @@ fn check(cuda: &Cuda, held: &[Held]) {
     assert!((least..=most).contains(&used), "{used} bytes are in use, which is not between {least} and {most}");
     assert!(used <= CAPACITY);
 
-    // The ledger says the same as the program is told, and its kinds sum up at the peak.
+    // The ledger says the same as the program sees, and its kinds sum up at the peak.
     let ledger = cuda.ledger();
     assert_eq!(ledger.devices()[0].used_bytes, used as u64);
     if let Some(process) = ledger.processes().first() {
@@ -262,7 +262,7 @@ fn play(cuda: &Cuda, steps: &[Step], after_each: impl Fn(&[Held])) {
 }
 
 fn config(cases: u32) -> ProptestConfig {
-    // A failure is printed; there is no file of failures to keep beside a test of its own harness.
+    // A failure is printed; there is no file of failures to keep next to a test of its own harness.
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 

@@ -9,24 +9,39 @@
 
 mod allocations;
 mod place;
-pub mod refusal;
+mod refusal;
 mod script;
-pub mod site;
+mod site;
 mod transfers;
 mod write;
 
-use crate::fork::{Mutex, MutexGuard};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::lock::{Mutex, MutexGuard, Rank};
+use crate::space::Space;
+use crate::work::Way;
 use allocations::Allocations;
-use site::{Site, Sites};
-use transfers::Transfers;
-pub use transfers::Way;
+pub use place::Place;
+use script::Lines;
+use site::{Site, Sites, Stacks};
+pub use transfers::Copied;
+use transfers::{End, Transfers};
+
+/// What the program does with memory, where it is counted.
+pub struct Activity {
+    counting: AtomicBool,
+    counted: Mutex<Option<Counted>>,
+    stacks: Stacks,
+    lines: Lines,
+    /// Requests that a card refused this process.
+    refusals: AtomicU64,
+}
 
 /// Everything that was counted.
 #[derive(Clone, Default)]
-struct Activity {
+struct Counted {
     sites: Sites,
     /// Straight from the card.
     allocations: Allocations,
@@ -39,109 +54,136 @@ struct Activity {
     transfers: Transfers,
 }
 
-static COUNTING: AtomicBool = AtomicBool::new(false);
-static ACTIVITY: Mutex<Option<Activity>> = Mutex::new(None);
-
-/// Starts counting. Called once, when the books are opened.
-pub fn start() {
-    site::follow(!is_python());
-    COUNTING.store(true, Ordering::Relaxed);
-}
-
-/// In a forked child: what the parent did is the parent's.
-pub fn forget() {
-    // Where a thread of the parent holds the lock in the child all the same, the child counts nothing.
-    match ACTIVITY.try_lock() {
-        Some(mut activity) => *activity = None,
-        None => COUNTING.store(false, Ordering::Relaxed),
+impl Activity {
+    /// Counts nothing yet.
+    pub const fn new() -> Self {
+        Self {
+            counting: AtomicBool::new(false),
+            counted: Mutex::new(Rank::Activity, None),
+            stacks: Stacks::new(),
+            lines: Lines::new(),
+            refusals: AtomicU64::new(0),
+        }
     }
-}
 
-/// Notes a block that the program took straight from the card, in bytes as it asked for them.
-pub fn allocated(start: *const c_void, size: usize) {
-    if !start.is_null() {
-        with(|activity, site| activity.allocations.add(start as usize, size, site));
+    /// Starts counting. Called once, when the books are opened.
+    pub fn start(&self) {
+        self.stacks.follow(!is_python());
+        self.counting.store(true, Ordering::Relaxed);
     }
-}
 
-/// Notes a block that the program took from a pool, in bytes as it asked for them.
-pub fn allocated_from_pool(start: *const c_void, size: usize) {
-    if !start.is_null() {
-        with(|activity, site| activity.pooled.add(start as usize, size, site));
+    /// In a forked child: what the parent did is the parent's.
+    pub fn forget(&self) {
+        // Where a thread of the parent holds the lock in the child all the same, the child counts nothing.
+        match self.counted.try_lock() {
+            Some(mut counted) => *counted = None,
+            None => self.counting.store(false, Ordering::Relaxed),
+        }
     }
-}
 
-/// Notes that the program freed a block, wherever it was from.
-pub fn freed(start: *const c_void) {
-    let Some(mut activity) = counting() else { return };
-    let Activity { allocations, pooled, transfers, .. } = activity.get_or_insert_default();
-    if let Some(size) = allocations.remove(start as usize).or_else(|| pooled.remove(start as usize)) {
-        transfers.forget(start as usize, size);
+    /// Has the calls of this thread come from a line of Python from now on; from none where there is no `place`.
+    pub fn set_python_line(&self, place: Option<Place>) {
+        self.lines.set_current(place);
     }
-}
 
-/// Notes that a pool took memory of the card; `again` where it had given such back at a synchronisation.
-pub fn pool_grew(again: bool) {
-    let Some(mut activity) = counting() else { return };
-    let activity = activity.get_or_insert_default();
-    activity.pools_grew += 1;
-    activity.pools_regrew += u64::from(again);
-}
-
-/// Notes a copy that the program asked for, before it is made. Only where `contents` says so are they looked at.
-///
-/// # Safety
-/// With `contents`, `from` must be readable for `size` bytes, as CUDA requires of a copy.
-pub unsafe fn copied(to: *const c_void, from: *const c_void, size: usize, contents: bool) {
-    if size == 0 || to.is_null() || from.is_null() {
-        return;
+    /// Where the innermost call from outside this library lies, whether sites are followed or not.
+    pub fn innermost_outside(&self) -> Option<Place> {
+        self.stacks.innermost_outside()
     }
-    with(|activity, site| {
-        // SAFETY: the caller's promise.
-        unsafe { activity.transfers.add(to as usize, from as usize, size, contents, site) };
-    });
-}
 
-/// Notes what is held when a card refuses a request, and writes what was counted so far: a process that cannot have its
-/// memory may not live to write it at its end, or frees all that it held on its way there.
-fn refused(run_folder: &std::path::Path) {
-    if let Some(activity) = counting().as_deref_mut().and_then(Option::as_mut) {
-        activity.allocations.refused();
-        activity.pooled.refused();
+    /// Notes a block that the program took straight from the card, in bytes as it asked for them.
+    pub fn allocated(&self, start: *const c_void, size: usize) {
+        if !start.is_null() {
+            self.with(|counted, site| counted.allocations.add(start as usize, size, site));
+        }
     }
-    // A copy, because the files are looked up through the loader, which may wait for a thread that waits for this lock.
-    let counted = counting().and_then(|activity| activity.clone());
-    if let Some(activity) = counted {
-        write::write(run_folder, &activity);
-    }
-}
 
-/// Writes what was counted, when the process ends.
-pub fn finish(run_folder: &std::path::Path) {
-    let Some(mut activity) = counting() else { return };
-    if let Some(activity) = activity.take() {
-        write::write(run_folder, &activity);
+    /// Notes a block that the program took from a pool, in bytes as it asked for them.
+    pub fn allocated_from_pool(&self, start: *const c_void, size: usize) {
+        if !start.is_null() {
+            self.with(|counted, site| counted.pooled.add(start as usize, size, site));
+        }
+    }
+
+    /// Notes that the program freed a block, wherever it was from.
+    pub fn freed(&self, start: *const c_void) {
+        let Some(mut counted) = self.counting() else { return };
+        let Counted { allocations, pooled, transfers, .. } = counted.get_or_insert_default();
+        if let Some(size) = allocations.remove(start as usize).or_else(|| pooled.remove(start as usize)) {
+            transfers.forget(start as usize, size);
+        }
+    }
+
+    /// Notes that a pool took memory of the card; `again` where it had given such back at a synchronisation.
+    pub fn pool_grew(&self, again: bool) {
+        let Some(mut counted) = self.counting() else { return };
+        let counted = counted.get_or_insert_default();
+        counted.pools_grew += 1;
+        counted.pools_regrew += u64::from(again);
+    }
+
+    /// Notes a copy that the program asked for, before it is made. Only where the copy says so are its contents looked at.
+    /// Returns its direction, where copies are counted and it does not stay on the host.
+    ///
+    /// # Safety
+    /// With `contents`, `from` must be readable for `size` bytes, as CUDA requires of a copy.
+    pub unsafe fn copied(&self, space: &Mutex<Space>, copied: Copied) -> Option<Way> {
+        let Copied { to, from, size, .. } = copied;
+        if size == 0 || to == 0 || from == 0 {
+            return None;
+        }
+        self.with(|counted, site| {
+            let ends = {
+                let space = space.lock();
+                (End::of(&space, from), End::of(&space, to))
+            };
+            let way = transfers::way(ends.0, ends.1)?;
+            // SAFETY: the caller's promise.
+            unsafe { counted.transfers.add(copied, way, site) };
+            Some(way.0)
+        })?
+    }
+
+    /// Notes what is held when a card refuses a request, and writes what was counted so far: a process that cannot have its
+    /// memory may not live to write it at its end, or frees all that it held on its way there.
+    fn write_at_refusal(&self, run_folder: &Path) {
+        if let Some(counted) = self.counting().as_deref_mut().and_then(Option::as_mut) {
+            counted.allocations.refused();
+            counted.pooled.refused();
+        }
+        // A copy, because the files are looked up through the loader, which may wait for a thread that waits for this lock.
+        let counted = self.counting().and_then(|counted| counted.clone());
+        if let Some(counted) = counted {
+            write::write(run_folder, &counted, &self.lines);
+        }
+    }
+
+    /// Writes what was counted, when the process ends.
+    pub fn finish(&self, run_folder: &Path) {
+        let Some(mut counted) = self.counting() else { return };
+        if let Some(counted) = counted.take() {
+            write::write(run_folder, &counted, &self.lines);
+        }
+    }
+
+    fn with<T>(&self, note: impl FnOnce(&mut Counted, Site) -> T) -> Option<T> {
+        if !self.counting.load(Ordering::Relaxed) {
+            return None;
+        }
+        // The stack is walked before the lock is taken, because the walk may allocate and others wait.
+        let stack = self.stacks.of_caller();
+        let mut counted = self.counting()?;
+        let counted = counted.get_or_insert_default();
+        let site = counted.sites.of(stack);
+        Some(note(counted, site))
+    }
+
+    fn counting(&self) -> Option<MutexGuard<'_, Option<Counted>>> {
+        self.counting.load(Ordering::Relaxed).then(|| self.counted.lock())
     }
 }
 
 fn is_python() -> bool {
     let executable = std::env::current_exe().unwrap_or_default();
     executable.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"))
-}
-
-fn with(note: impl FnOnce(&mut Activity, Site)) {
-    if !COUNTING.load(Ordering::Relaxed) {
-        return;
-    }
-    // The stack is walked before the lock is taken, because the walk may allocate and others wait.
-    let stack = site::of_caller();
-    if let Some(mut activity) = counting() {
-        let activity = activity.get_or_insert_default();
-        let site = activity.sites.of(stack);
-        note(activity, site);
-    }
-}
-
-fn counting() -> Option<MutexGuard<'static, Option<Activity>>> {
-    COUNTING.load(Ordering::Relaxed).then(|| ACTIVITY.lock())
 }

@@ -6,37 +6,32 @@
 //! the hook sees the error itself.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use oomph_protocol::{DEVICE_REFUSAL, paths};
 
 use super::place::Place;
-use super::{site, write};
-use crate::books;
-use crate::status::OUT_OF_MEMORY;
+use super::{Activity, site, write};
+use crate::books::Books;
 
-/// Requests that a card refused this process.
-static REFUSED: AtomicU64 = AtomicU64::new(0);
-
-/// How many requests a card has refused this process: whether an error that does not say so is for lack of memory.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn oomph_refusals() -> u64 {
-    REFUSED.load(Ordering::Relaxed)
-}
-
-/// Leaves word that a card refused a request of `bytes`, as the program asked for them, if `status` says so. Called
-/// without a lock held: the files are looked up through the loader, which may wait for other threads of the program.
-#[cold]
-pub fn note(status: u32, card: usize, bytes: usize) {
-    if status != OUT_OF_MEMORY {
-        return;
+impl Activity {
+    /// How many requests a card has refused this process: whether an error that does not say so is for lack of memory.
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
     }
-    REFUSED.fetch_add(1, Ordering::Relaxed);
-    let Some(stack) = site::of_caller() else { return };
-    let Some(folder) = books::run_folder() else { return };
-    let text = document(card, bytes, books::free_bytes(card), &site::places(&stack));
-    write::put(&folder, &format!("{}{}", std::process::id(), paths::REFUSAL_END), &text);
-    super::refused(&folder);
+
+    /// Leaves word that a card refused a request of `bytes`, as the program asked for them. Called without a lock held: the
+    /// files are looked up through the loader, which may wait for other threads of the program.
+    #[cold]
+    pub fn refused(&self, books: Option<&Books>, card: usize, bytes: usize) {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+        let Some(stack) = self.stacks.of_caller() else { return };
+        let Some(books) = books else { return };
+        let folder = books.run_folder();
+        let text = document(card, bytes, books.free_bytes(card), &site::places(&stack, &self.lines));
+        write::put(&folder, &format!("{}{}", std::process::id(), paths::REFUSAL_END), &text);
+        self.write_at_refusal(&folder);
+    }
 }
 
 fn document(card: usize, bytes: usize, free_bytes: u64, places: &[Place]) -> String {

@@ -2,11 +2,10 @@
 //! copies, as in Numba: walking Python's stack at every call of a framework would cost too much, and each line would be
 //! the framework's own.
 
-use crate::fork::Mutex;
 use std::cell::Cell;
-use std::ffi::{CStr, c_char};
 
 use super::place::{Place, Stack};
+use crate::lock::{Mutex, Rank};
 
 /// Most lines that are distinguished.
 const MOST: usize = 1 << 12;
@@ -14,38 +13,44 @@ const MOST: usize = 1 << 12;
 /// is added.
 const FIRST: usize = usize::MAX - MOST;
 
-static LINES: Mutex<Vec<Place>> = Mutex::new(Vec::new());
-
 thread_local! {
+    // Threads of the program are on different lines. `const` and without a destructor.
     /// The line that is under way in this thread, counted from 1; 0 where none is.
     static UNDER_WAY: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Has the calls of this thread come from a line of a Python file from now on; from none where `file` is null.
-///
-/// # Safety
-/// Both texts must be null or zero-terminated.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn oomph_python_line(file: *const c_char, line: u32, function: *const c_char) {
-    // SAFETY: the caller's promise.
-    let text =
-        |text: *const c_char| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
-    let number =
-        text(file).map_or(0, |module| number(Place { module, offset: line as usize, function: text(function) }));
-    UNDER_WAY.set(number);
-}
+/// The lines of Python that calls came from.
+pub struct Lines(Mutex<Vec<Place>>);
 
-/// The number of a line, counted from 1; 0 where there are too many.
-fn number(place: Place) -> usize {
-    let mut lines = LINES.lock();
-    let known = lines.iter().position(|known| (&known.module, known.offset) == (&place.module, place.offset));
-    match known {
-        Some(index) => index + 1,
-        None if lines.len() + 1 < MOST => {
-            lines.push(place);
-            lines.len()
+impl Lines {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self(Mutex::new(Rank::PythonLines, Vec::new()))
+    }
+
+    /// Has the calls of this thread come from a line from now on; from none where there is no `place`.
+    pub fn set_current(&self, place: Option<Place>) {
+        UNDER_WAY.set(place.map_or(0, |place| self.number(place)));
+    }
+
+    /// The number of a line, counted from 1; 0 where there are too many.
+    fn number(&self, place: Place) -> usize {
+        let mut lines = self.0.lock();
+        let known = lines.iter().position(|known| (&known.module, known.offset) == (&place.module, place.offset));
+        match known {
+            Some(index) => index + 1,
+            None if lines.len() + 1 < MOST => {
+                lines.push(place);
+                lines.len()
+            }
+            None => 0,
         }
-        None => 0,
+    }
+
+    /// The line that a stack is of, if it is of one.
+    pub fn place(&self, stack: &Stack) -> Option<Place> {
+        let number = stack[0].checked_sub(FIRST)?;
+        self.0.lock().get(number.checked_sub(1)?).cloned()
     }
 }
 
@@ -59,31 +64,25 @@ pub fn stack() -> Option<Stack> {
     })
 }
 
-/// The line that a stack is of, if it is of one.
-pub fn place(stack: &Stack) -> Option<Place> {
-    let number = stack[0].checked_sub(FIRST)?;
-    LINES.lock().get(number.checked_sub(1)?).cloned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_line_is_under_way_until_another_or_none_is() {
+        let lines = Lines::new();
         assert!(stack().is_none());
-        let at = |line| {
-            // SAFETY: the texts are zero-terminated.
-            unsafe { oomph_python_line(c"/a/prices.py".as_ptr(), line, c"main".as_ptr()) };
+        let at = |offset| {
+            let (module, function) = ("/a/prices.py".to_owned(), Some("main".to_owned()));
+            lines.set_current(Some(Place { module, offset, function }));
             stack().unwrap()
         };
         let (first, second) = (at(3), at(8));
         assert!(first != second && at(3) == first, "a line is one site");
-        let place = place(&second).unwrap();
+        let place = lines.place(&second).unwrap();
         assert_eq!((place.module.as_str(), place.offset, place.function.as_deref()), ("/a/prices.py", 8, Some("main")));
-        // SAFETY: null says that none is under way.
-        unsafe { oomph_python_line(std::ptr::null(), 0, std::ptr::null()) };
+        lines.set_current(None);
         assert!(stack().is_none());
-        assert!(super::place(&[4096; 24]).is_none());
+        assert!(lines.place(&[4096; 24]).is_none());
     }
 }

@@ -1,6 +1,5 @@
 //! Which instructions of the program led to a call; in Python, which line, where the hook says so.
 
-use crate::fork::Once;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -8,10 +7,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::place::{DEEPEST, Place, Stack};
-use super::script;
+use super::script::{self, Lines};
 use crate::loaded;
-
-static FOLLOWING: AtomicBool = AtomicBool::new(false);
+use crate::lock::Once;
 
 /// Most call sites that are distinguished.
 const MOST: usize = 1 << 16;
@@ -23,15 +21,46 @@ unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// Whether stacks are walked from now on.
-pub fn follow(following: bool) {
-    FOLLOWING.store(following, Ordering::Relaxed);
+/// The stacks of this process.
+pub struct Stacks {
+    /// Whether they are walked.
+    followed: AtomicBool,
+    /// The addresses of this library.
+    own: Once<Option<Range<usize>>>,
 }
 
-/// The call from outside this library that is under way; `None` where sites are not followed or none is found.
-#[inline]
-pub fn of_caller() -> Option<Stack> {
-    if FOLLOWING.load(Ordering::Relaxed) { walk() } else { script::stack() }
+impl Stacks {
+    /// Stacks that are not walked.
+    pub const fn new() -> Self {
+        Self { followed: AtomicBool::new(false), own: Once::new() }
+    }
+
+    /// Whether stacks are walked from now on.
+    pub fn follow(&self, followed: bool) {
+        self.followed.store(followed, Ordering::Relaxed);
+    }
+
+    /// The call from outside this library that is under way; `None` where sites are not followed or none is found.
+    #[inline]
+    pub fn of_caller(&self) -> Option<Stack> {
+        if self.followed.load(Ordering::Relaxed) { self.walk() } else { script::stack() }
+    }
+
+    /// Where the innermost call from outside this library lies, whether sites are followed or not.
+    pub fn innermost_outside(&self) -> Option<Place> {
+        place(self.walk()?[0])
+    }
+
+    /// The return addresses of the call from outside this library that is under way; `None` where there are none.
+    #[cold]
+    fn walk(&self) -> Option<Stack> {
+        let own = self.own.get_or_init(|| loaded::file_of(visit as *const () as usize).map(|file| file.range)).as_ref();
+        // This library's own frames come first.
+        let mut walk = Walk { stack: [0; DEEPEST], found: 0, left: 2 * DEEPEST, own };
+        // SAFETY: `visit` has the type that the unwinder calls, and the argument outlives the walk.
+        unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
+        (walk.found > 0).then_some(walk.stack)
+    }
 }
 
 /// The call sites seen so far.
@@ -67,64 +96,45 @@ impl Sites {
     }
 
     /// Where the return addresses of a site lie, the innermost first.
-    pub fn frames(&self, site: Site) -> Vec<Place> {
-        (site.0 as usize).checked_sub(1).and_then(|index| self.stacks.get(index)).map(places).unwrap_or_default()
+    pub fn frames(&self, site: Site, lines: &Lines) -> Vec<Place> {
+        let stack = (site.0 as usize).checked_sub(1).and_then(|index| self.stacks.get(index));
+        stack.map(|stack| places(stack, lines)).unwrap_or_default()
     }
 }
 
 /// Where the return addresses of a stack lie, the innermost first.
-pub fn places(stack: &Stack) -> Vec<Place> {
-    if let Some(line) = script::place(stack) {
+pub fn places(stack: &Stack, lines: &Lines) -> Vec<Place> {
+    if let Some(line) = lines.place(stack) {
         return vec![line];
     }
     stack.iter().take_while(|address| **address != 0).filter_map(|address| place(*address)).collect()
 }
 
-struct Walk {
+struct Walk<'a> {
     stack: Stack,
     found: usize,
     left: usize,
-}
-
-/// Where the innermost call from outside this library lies, whether sites are followed or not.
-pub fn innermost_outside() -> Option<Place> {
-    place(walk()?[0])
-}
-
-/// The return addresses of the call from outside this library that is under way; `None` where there are none.
-#[cold]
-fn walk() -> Option<Stack> {
-    // This library's own frames come first.
-    let mut walk = Walk { stack: [0; DEEPEST], found: 0, left: 2 * DEEPEST };
-    // SAFETY: `visit` has the type that the unwinder calls, and the argument outlives the walk.
-    unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
-    (walk.found > 0).then_some(walk.stack)
+    own: Option<&'a Range<usize>>,
 }
 
 extern "C" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
     const NO_REASON: c_int = 0;
     const END_OF_STACK: c_int = 5;
     // SAFETY: the argument is the `Walk` of `walk`, which nobody else uses while the stack is walked.
-    let walk = unsafe { &mut *argument.cast::<Walk>() };
+    let walk = unsafe { &mut *argument.cast::<Walk<'_>>() };
     // SAFETY: the context is the unwinder's own, valid during this call.
     let address = unsafe { _Unwind_GetIP(context) };
     walk.left -= 1;
     if address == 0 || walk.left == 0 {
         return END_OF_STACK;
     }
-    if own().is_some_and(|own| own.contains(&address)) {
+    if walk.own.is_some_and(|own| own.contains(&address)) {
         return NO_REASON;
     }
     let Some(slot) = walk.stack.get_mut(walk.found) else { return END_OF_STACK };
     *slot = address;
     walk.found += 1;
     NO_REASON
-}
-
-/// The addresses of this library.
-fn own() -> Option<&'static Range<usize>> {
-    static OWN: Once<Option<Range<usize>>> = Once::new();
-    OWN.get_or_init(|| loaded::file_of(visit as *const () as usize).map(|file| file.range)).as_ref()
 }
 
 /// Says where a return address lies.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::site::Site;
-use crate::space::{self, Place};
-use crate::work;
+use crate::space::{Place, Space};
+use crate::work::Way;
 
 /// Most ranges and contents that are followed at once.
 const MOST: usize = 1 << 16;
@@ -15,26 +15,6 @@ const SAMPLES: usize = 16;
 const PAGE: usize = 4096;
 /// Ranges below this are not looked for twice on the card, in bytes.
 const LEAST_DOUBLE: usize = 1 << 20;
-
-/// Which way a copy goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Way {
-    ToCard,
-    ToHost,
-    OnCard,
-}
-
-impl Way {
-    pub const ALL: [Self; 3] = [Self::ToCard, Self::ToHost, Self::OnCard];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ToCard => "to_card",
-            Self::ToHost => "to_host",
-            Self::OnCard => "on_card",
-        }
-    }
-}
 
 /// Copies of one way, in all or from one place of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,27 +69,55 @@ pub struct Transfers {
     lost: bool,
 }
 
-/// Whether a place is on the card, and if not, whether it is page-locked.
-fn kind(address: usize) -> (bool, bool) {
-    match space::lock().find(address).map(|block| block.place) {
-        None => (false, false),
-        Some(Place::Host | Place::Registered) => (false, true),
-        Some(Place::Device(_) | Place::Pool(_) | Place::Shared | Place::Reserved) => (true, false),
+/// Where one end of a copy lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Card,
+    /// Host memory, and whether it is page-locked.
+    Host {
+        locked: bool,
+    },
+}
+
+impl End {
+    /// Where an address lies.
+    pub fn of(space: &Space, address: usize) -> Self {
+        match space.find(address).map(|block| block.place) {
+            None => Self::Host { locked: false },
+            Some(Place::Host | Place::Registered) => Self::Host { locked: true },
+            Some(Place::Device(_) | Place::Pool(_) | Place::Shared | Place::Reserved) => Self::Card,
+        }
+    }
+}
+
+/// A copy that the program asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied {
+    pub to: usize,
+    pub from: usize,
+    /// In bytes.
+    pub size: usize,
+    /// Whether the contents may be looked at.
+    pub contents: bool,
+}
+
+/// Which way a copy goes, and whether its host side is ordinary memory; `None` for one between two places on the host.
+pub fn way(from: End, to: End) -> Option<(Way, bool)> {
+    match (from, to) {
+        (End::Host { locked }, End::Card) => Some((Way::ToCard, !locked)),
+        (End::Card, End::Host { locked }) => Some((Way::ToHost, !locked)),
+        (End::Card, End::Card) => Some((Way::OnCard, false)),
+        (End::Host { .. }, End::Host { .. }) => None,
     }
 }
 
 impl Transfers {
+    /// Counts a copy that goes some way.
+    ///
     /// # Safety
     /// With `contents`, `from` must be readable for `size` bytes.
-    pub unsafe fn add(&mut self, to: usize, from: usize, size: usize, contents: bool, site: Site) {
-        let ((to_card, to_locked), (from_card, from_locked)) = (kind(to), kind(from));
-        let (way, pageable) = match (from_card, to_card) {
-            (false, true) => (Way::ToCard, !from_locked),
-            (true, false) => (Way::ToHost, !to_locked),
-            (true, true) => (Way::OnCard, false),
-            (false, false) => return,
-        };
-        work::copied(way, size as u64);
+    pub unsafe fn add(&mut self, copied: Copied, (way, pageable): (Way, bool), site: Site) {
+        let Copied { to, from, size, contents } = copied;
         let (mut resent, mut doubled) = (false, false);
         match way {
             Way::ToCard => {
@@ -235,7 +243,7 @@ unsafe fn digest(from: usize, size: usize) -> Option<u64> {
     (any != 0).then_some(hash)
 }
 
-/// Whether all pages of a range are in memory, as far as the kernel tells.
+/// Whether all pages of a range are in memory, as far as the kernel reports.
 fn is_in_memory(start: usize, length: usize) -> bool {
     // A sample that begins within a page ends in the next one.
     const PAGES: usize = SAMPLE * SAMPLES / PAGE + 1;

@@ -5,22 +5,24 @@ use std::path::Path;
 
 use oomph_protocol::{DEVICE_ACTIVITY, paths};
 
-use super::Activity;
+use super::Counted;
 use super::allocations::{Allocations, AtSite};
 use super::place::Place;
+use super::script::Lines;
 use super::site::{Site, Sites};
-use super::transfers::{Traffic, Transfers, Way};
+use super::transfers::{Traffic, Transfers};
+use crate::work::Way;
 
 /// Most sites that are written of each kind, those with the most bytes. One line of a program can be many sites.
 const MOST_SITES: usize = 512;
 
 /// Writes the file. What cannot be written must not disturb the program.
-pub fn write(run_folder: &Path, activity: &Activity) {
-    if activity.allocations.calls == 0 && activity.pooled.calls == 0 && activity.transfers.total.is_empty() {
+pub fn write(run_folder: &Path, counted: &Counted, lines: &Lines) {
+    if counted.allocations.calls == 0 && counted.pooled.calls == 0 && counted.transfers.total.is_empty() {
         return;
     }
     let name = format!("{}{}", std::process::id(), paths::REPORT_END);
-    put(run_folder, &name, &document(activity));
+    put(run_folder, &name, &document(counted, lines));
 }
 
 /// Puts a file into the run folder's `device`, whole or not at all.
@@ -35,20 +37,33 @@ pub fn put(run_folder: &Path, name: &str, text: &str) {
 
 // Writing to a string cannot fail, so the results of `write!` are not looked at.
 
-fn document(activity: &Activity) -> String {
+/// What the numbers of sites stand for.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    sites: &'a Sites,
+    lines: &'a Lines,
+}
+
+impl Known<'_> {
+    fn frames(self, site: Site) -> Vec<Place> {
+        self.sites.frames(site, self.lines)
+    }
+}
+
+fn document(counted: &Counted, lines: &Lines) -> String {
     let mut text = String::new();
     let _ = write!(text, "{{\"schema\":\"{DEVICE_ACTIVITY}\",\"pid\":{},\"allocations\":", std::process::id());
-    allocations(&mut text, &activity.allocations, &activity.sites);
+    allocations(&mut text, &counted.allocations, Known { sites: &counted.sites, lines });
     text.push_str(",\"pooled\":");
-    allocations(&mut text, &activity.pooled, &activity.sites);
-    let _ = write!(text, ",\"pools_grew\":{},\"pools_regrew\":{}", activity.pools_grew, activity.pools_regrew);
+    allocations(&mut text, &counted.pooled, Known { sites: &counted.sites, lines });
+    let _ = write!(text, ",\"pools_grew\":{},\"pools_regrew\":{}", counted.pools_grew, counted.pools_regrew);
     text.push_str(",\"transfers\":");
-    transfers(&mut text, &activity.transfers, &activity.sites);
+    transfers(&mut text, &counted.transfers, Known { sites: &counted.sites, lines });
     text.push('}');
     text
 }
 
-fn allocations(text: &mut String, allocations: &Allocations, known: &Sites) {
+fn allocations(text: &mut String, allocations: &Allocations, known: Known<'_>) {
     let _ = write!(
         text,
         "{{\"calls\":{},\"frees\":{},\"most_held_bytes\":{},\"held_bytes\":{},\"held_blocks\":{},\"pool\":{{\"calls_saved\":{},\"peak_bytes\":{}}},\"sites\":[",
@@ -85,7 +100,7 @@ fn allocations(text: &mut String, allocations: &Allocations, known: &Sites) {
     text.push_str("]}");
 }
 
-fn transfers(text: &mut String, transfers: &Transfers, known: &Sites) {
+fn transfers(text: &mut String, transfers: &Transfers, known: Known<'_>) {
     let _ = write!(text, "{{\"most_doubled_bytes\":{}", transfers.most_doubled);
     for way in Way::ALL {
         let _ = write!(text, ",\"{}\":{{", way.name());
@@ -157,17 +172,17 @@ mod tests {
 
     #[test]
     fn a_document_is_what_the_protocol_declares() {
-        let mut activity = Activity::default();
+        let mut counted = Counted::default();
         let mut stack = [0; 24];
         // An address of this program, so that the site has a module.
-        stack[0] = document as fn(&Activity) -> String as usize + 1;
-        let site = activity.sites.of(Some(stack));
-        activity.allocations.add(4096, 10, site);
-        activity.allocations.refused();
-        activity.pooled.add(8192, 20, Site::UNKNOWN);
-        activity.transfers.by_site.insert((site, Way::ToCard), Traffic { bytes: 8, ..Traffic::default() });
+        stack[0] = document as fn(&Counted, &Lines) -> String as usize + 1;
+        let site = counted.sites.of(Some(stack));
+        counted.allocations.add(4096, 10, site);
+        counted.allocations.refused();
+        counted.pooled.add(8192, 20, Site::UNKNOWN);
+        counted.transfers.by_site.insert((site, Way::ToCard), Traffic { bytes: 8, ..Traffic::default() });
         let read: oomph_protocol::device::Activity =
-            oomph_protocol::strict::read(document(&activity).as_bytes()).unwrap();
+            oomph_protocol::strict::read(document(&counted, &Lines::new()).as_bytes()).unwrap();
         assert_eq!((read.allocations.sites[0].bytes, read.pooled.held_bytes), (10, 20));
         assert_eq!(read.allocations.sites[0].at_refusal, Some((1, 10)));
         assert_eq!(read.allocations.sites[0].frames.len(), 1);

@@ -8,8 +8,11 @@
 //! - [`Items`], [`Room`]: several values, as many as the parameter in brackets says (`name: out bytes1[length]`);
 //! - [`Record`]: a structure whose fields lie at known places;
 //! - [`Text`]: a string that ends with a zero byte;
-//! - [`Handle`]: an object of this library that the program holds by its address;
+//! - [`Handle`]: an object of this library that the program holds by its address; [`Held`] among several;
 //! - [`Memory`]: a place of the program's or of a card;
+//! - [`Untyped`]: one value, whose type another parameter says;
+//! - [`Callback`]: a function of the program's;
+//! - [`OncePointer`]: a number that is a pointer in an older version of CUDA;
 //! - a raw pointer, or a number: nothing is looked at.
 //!
 //! **Why the conversions are sound.** The caller of an exported function promises what CUDA's header and documentation
@@ -22,11 +25,17 @@
 
 #![allow(dead_code, reason = "all kinds of parameters have the same methods, whichever of them are used")]
 
+mod callback;
 mod many;
 mod object;
+mod older;
+mod untyped;
 
+pub use callback::*;
 pub use many::*;
 pub use object::*;
+pub use older::*;
+pub use untyped::*;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -78,6 +87,32 @@ pub trait FromCounted<K>: Sized {
     unsafe fn from_counted(pointer: *mut c_void, count: usize) -> Self;
 }
 
+/// What a number of type `N` can become. The driver API passes addresses on a card as numbers.
+pub trait FromValue<N>: Sized {
+    /// Makes a parameter of a number.
+    ///
+    /// # Safety
+    /// The number is what CUDA requires of the parameter (see the module's description).
+    unsafe fn from_value(number: N) -> Self;
+}
+
+impl<N> FromValue<N> for N {
+    #[inline(always)]
+    unsafe fn from_value(number: N) -> Self {
+        number
+    }
+}
+
+/// Makes a parameter of a number.
+///
+/// # Safety
+/// As for [`FromValue::from_value`].
+#[inline(always)]
+pub unsafe fn pass_value<N, T: FromValue<N>>(number: N) -> T {
+    // SAFETY: the caller's promise.
+    unsafe { T::from_value(number) }
+}
+
 /// Makes a parameter of a pointer.
 ///
 /// # Safety
@@ -112,17 +147,6 @@ pub fn length(count: impl TryInto<usize>) -> usize {
 pub unsafe fn counted<N: Plain + TryInto<usize>>(pointer: *mut c_void) -> usize {
     // SAFETY: the caller's promise.
     unsafe { pass::<Any, In<'_, N>>(pointer) }.get().map_or(0, length)
-}
-
-/// Writes an out-parameter that a function still takes as a pointer, which may be null.
-///
-/// # Safety
-/// `to` is null or may be written.
-pub unsafe fn put<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: the caller's promise; programs may pass any alignment inside packed structures.
-        unsafe { to.write_unaligned(value) };
-    }
 }
 
 /// Implements the conversions of a type that holds a pointer.
@@ -267,6 +291,16 @@ impl<'a, const N: usize> Record<'a, N> {
         (!self.at.is_null()).then_some(self)
     }
 
+    /// Where it lies, for what is done after the call.
+    pub fn address(self) -> usize {
+        self.at as usize
+    }
+
+    /// A structure within this one, or null where it does not lie within.
+    pub fn part<const M: usize>(self, offset: usize) -> Record<'a, M> {
+        Record::at(self.field::<[u8; M]>(offset).map_or(ptr::null_mut(), |part| part.cast()))
+    }
+
     /// The address of a field that lies within the structure.
     fn field<T>(self, offset: usize) -> Option<*mut T> {
         let within = offset.checked_add(size_of::<T>()).is_some_and(|end| end <= N);
@@ -326,6 +360,13 @@ impl FromC<Any> for Memory<'_> {
     }
 }
 
+impl FromValue<u64> for Memory<'_> {
+    #[inline(always)]
+    unsafe fn from_value(number: u64) -> Self {
+        Memory { at: number as *mut c_void, call: PhantomData }
+    }
+}
+
 impl<'a> Memory<'a> {
     /// Whether the program passed nothing.
     pub fn is_null(self) -> bool {
@@ -358,24 +399,21 @@ impl<T, K> FromC<K> for *const T {
     }
 }
 
-impl<T, K> FromCounted<K> for *mut T {
-    #[inline(always)]
-    unsafe fn from_counted(pointer: *mut c_void, _count: usize) -> Self {
-        pointer.cast()
-    }
-}
-
-impl<T, K> FromCounted<K> for *const T {
-    #[inline(always)]
-    unsafe fn from_counted(pointer: *mut c_void, _count: usize) -> Self {
-        pointer.cast()
-    }
-}
-
 /// A status of an API, which is not its success.
 pub trait Status: Copy {
     /// The number that the program sees.
     fn number(self) -> u32;
+
+    /// Remembers the status, in an API that can be asked for the last one that it answered with.
+    #[inline(always)]
+    fn remember(self) {}
+}
+
+/// The number of a status that the program gets now.
+#[inline(always)]
+pub fn failed(status: impl Status) -> u32 {
+    status.remember();
+    status.number()
 }
 
 /// What a hand-written function answers, as the value that a C caller gets.
@@ -387,7 +425,15 @@ pub trait Answer<R> {
 impl<S: Status> Answer<u32> for Result<(), S> {
     #[inline(always)]
     fn answer(self) -> u32 {
-        self.map_or_else(Status::number, |()| 0)
+        self.map_or_else(failed, |()| 0)
+    }
+}
+
+/// A status that is not the call's own but what the program asked for.
+impl<S: Status> Answer<u32> for Option<S> {
+    #[inline(always)]
+    fn answer(self) -> u32 {
+        self.map_or(0, Status::number)
     }
 }
 
@@ -395,21 +441,6 @@ impl Answer<*const c_char> for &'static CStr {
     #[inline(always)]
     fn answer(self) -> *const c_char {
         self.as_ptr()
-    }
-}
-
-// Statuses that are still numbers, and texts that are still addresses.
-impl Answer<u32> for u32 {
-    #[inline(always)]
-    fn answer(self) -> u32 {
-        self
-    }
-}
-
-impl Answer<*const c_char> for *const c_char {
-    #[inline(always)]
-    fn answer(self) -> *const c_char {
-        self
     }
 }
 

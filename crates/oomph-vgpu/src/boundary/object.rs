@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
-use super::{Any, FromC};
+use super::{Any, FromC, Plain};
 
 /// An object of this library that programs hold by its address.
 ///
@@ -13,6 +13,16 @@ use super::{Any, FromC};
 pub unsafe trait Object: Sized {
     /// Whether the object's mark says that this is one of its kind, and was not destroyed.
     fn is_live(&self) -> bool;
+
+    /// As [`Object::is_live`], at an address that may hold another kind of object. Kinds that programs confuse look at no
+    /// more than the mark that all of them begin with.
+    ///
+    /// # Safety
+    /// An object lies there that [`hand_out`] made, of this kind or of one that begins with the same mark.
+    unsafe fn is_live_at(at: *const Self) -> bool {
+        // SAFETY: the caller's promise; there is one kind only.
+        unsafe { &*at }.is_live()
+    }
 }
 
 /// Hands an object out; the program holds it until it is taken back by [`Handle::take`].
@@ -52,9 +62,8 @@ impl<T: Object> Handle<'_, T> {
             return None;
         }
         // SAFETY: see the module's description and the handle's. The objects' fields that change are atomic, or changed
-        // through `edit`, which has the handle to itself.
-        let object = unsafe { &*self.at };
-        object.is_live().then_some(object)
+        // through `edit`, which has the handle to itself. A reference is made to what is known to be of this kind.
+        unsafe { T::is_live_at(self.at).then(|| &*self.at) }
     }
 
     /// The object, to be changed. Its kind of object is one that CUDA lets a program use in one thread at a time.
@@ -69,5 +78,31 @@ impl<T: Object> Handle<'_, T> {
         self.get()?;
         // SAFETY: as for `get`; the address came from `hand_out`, as the object's mark said.
         Some(unsafe { Box::from_raw(self.at) })
+    }
+}
+
+/// The handle of an object as a value of the program's, which passes several of them in an array.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Held<'a, T> {
+    at: *mut T,
+    call: PhantomData<&'a T>,
+}
+
+impl<T> Clone for Held<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Held<'_, T> {}
+
+// SAFETY: an address may be any. What is read from the program is a handle by the same promise as a parameter.
+unsafe impl<T> Plain for Held<'_, T> {}
+
+impl<'a, T: Object> Held<'a, T> {
+    /// The handle.
+    pub fn handle(self) -> Handle<'a, T> {
+        Handle { at: self.at, call: PhantomData }
     }
 }

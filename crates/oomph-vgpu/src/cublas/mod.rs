@@ -20,7 +20,8 @@ use oomph_ledger::Kind;
 
 use crate::boundary::{Handle, Memory, Object, Out, Room, hand_out, statuses};
 use crate::cublas::versions::{library_version, property, runtime_number};
-use crate::{books, device, transfer};
+use crate::gpu::gpu;
+use crate::{device, transfer};
 
 statuses! {
     /// `cublasStatus_t`
@@ -36,7 +37,7 @@ statuses! {
 
 const MAGIC: u64 = 0x6f6f_6d70_6862_6c61;
 
-library_version!("libcublas.so.", "cublas", [11, 11, 3], [12, 9, 1], [13, 10, 0]);
+library_version!(Cublas, "libcublas.so.", "cublas", [11, 11, 3], [12, 9, 1], [13, 10, 0]);
 
 /// What a handle remembers. A program may use a handle in several threads, as long as it does so in turn.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl Context {
     fn release_workspace(&self) {
         let bytes = self.workspace.swap(0, Ordering::Relaxed);
         if bytes > 0 {
-            books::release(self.card, Kind::Library, bytes);
+            gpu().release(self.card, Kind::Library, bytes);
         }
     }
 }
@@ -97,7 +98,7 @@ pub fn cublasCreate_v2(out: Out<'_, *mut c_void>) -> Result<(), CublasStatus> {
     let out = out.given().ok_or(CublasStatus::INVALID_VALUE)?;
     let device = device::activate_current().map_err(|_| CublasStatus::NOT_INITIALIZED)?;
     let workspace = default_workspace(device.description.cc_major);
-    if !books::charge(device.card, Kind::Library, workspace) {
+    if !gpu().charge(device.card, Kind::Library, workspace) {
         return Err(CublasStatus::ALLOC_FAILED);
     }
     out.set(hand_out(Context::new(device.card, workspace)));

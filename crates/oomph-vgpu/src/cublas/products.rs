@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::{Context, CublasStatus, known};
 use crate::boundary::Handle;
-use crate::work::{self, Number, Product};
+use crate::gpu::gpu;
+use crate::work::{Number, Product};
 
 /// `CUBLAS_TF32_TENSOR_OP_MATH`.
 const TF32_MATH: i32 = 3;
@@ -34,7 +35,7 @@ fn count(
     let (number, size) = Number::of_cuda(a as u64, tensor);
     let sides = sides.map(|side| u64::try_from(side).unwrap_or(0));
     let size_of = |kind: c_int| Number::of_cuda(kind as u64, tensor).1;
-    work::product(Product::of_matrices(number, sides, [size, size_of(b), size_of(c)]));
+    gpu().work.product(Product::of_matrices(number, sides, [size, size_of(b), size_of(c)]));
     Ok(())
 }
 

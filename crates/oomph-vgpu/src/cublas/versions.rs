@@ -2,16 +2,14 @@
 //!
 //! The user's own libraries are mapped although the preloaded symbols precede them, but they are not asked: their
 //! functions call each other, which would come back here. Their files say it too: the name that a library's link leads
-//! to, or the folder `nvidia_cublas-13.4.1.3.dist-info` that pip leaves beside a package.
+//! to, or the folder `nvidia_cublas-13.4.1.3.dist-info` that pip leaves next to a package.
 
-use crate::fork::Once;
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 
+pub use crate::gpu::Version;
+use crate::gpu::gpu;
 use crate::loader;
-
-/// Major, minor and patch.
-pub type Version = [c_int; 3];
 
 /// A library whose version is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +67,9 @@ fn version_in(name: &str, package: &str) -> Option<Version> {
 
 /// The folder of the Python packages that something in this process was loaded from.
 fn packages() -> Option<&'static Path> {
-    static FOLDER: Once<Option<PathBuf>> = Once::new();
-    FOLDER
+    gpu()
+        .libraries
+        .packages
         .get_or_init(|| {
             // The kernel's list can hold names that are not UTF-8.
             let maps = String::from_utf8_lossy(&std::fs::read("/proc/self/maps").ok()?).into_owned();
@@ -87,10 +86,10 @@ fn packages() -> Option<&'static Path> {
 
 /// Defines a function that finds a library's version once.
 macro_rules! library_version {
-    ($prefix:literal, $package:literal, $eleven:expr, $twelve:expr, $thirteen:expr) => {
+    ($library:ident, $prefix:literal, $package:literal, $eleven:expr, $twelve:expr, $thirteen:expr) => {
         fn version() -> $crate::cublas::versions::Version {
-            static VERSION: $crate::fork::Once<$crate::cublas::versions::Version> = $crate::fork::Once::new();
-            *VERSION.get_or_init(|| {
+            let versions = &$crate::gpu::gpu().libraries.versions;
+            *versions[$crate::gpu::Library::$library as usize].get_or_init(|| {
                 $crate::cublas::versions::of($crate::cublas::versions::Library {
                     prefix: $prefix,
                     package: $package,
@@ -109,8 +108,7 @@ pub fn property(version: Version, kind: c_int) -> Option<c_int> {
 
 /// The number of the CUDA runtime, as `cudaRuntimeGetVersion` has it, that the libraries were built for.
 pub fn runtime_number() -> usize {
-    static NUMBER: Once<usize> = Once::new();
-    *NUMBER.get_or_init(|| {
+    *gpu().libraries.runtime_number.get_or_init(|| {
         let major = loader::runtime_major() as c_int;
         // CUDA 11 and 12 have no package without a patch level; its minor part is what counts.
         let minor = of_package("cuda_runtime").filter(|[of, ..]| *of == major).map_or(0, |[_, minor, _]| minor);

@@ -20,9 +20,10 @@ use crate::cublaslt::attributes::{
     TRANSFORM, create, destroy, get, initialize, set, set_number,
 };
 use crate::device;
-use crate::work::{self, Number, Product};
+use crate::gpu::gpu;
+use crate::work::{Number, Product};
 
-library_version!("libcublasLt.so.", "cublas", [11, 11, 3], [12, 9, 1], [13, 10, 0]);
+library_version!(CublasLt, "libcublasLt.so.", "cublas", [11, 11, 3], [12, 9, 1], [13, 10, 0]);
 
 /// Size of `cublasLtMatmulHeuristicResult_t`.
 const RESULT_BYTES: usize = 96;
@@ -33,7 +34,7 @@ const SMALL_WORDS: usize = SMALL_BYTES / 8;
 /// Makes a handle; it has no state.
 pub fn cublasLtCreate(out: Out<'_, *mut c_void>) -> Result<(), CublasStatus> {
     device::activate_current().map_err(|_| CublasStatus::NOT_INITIALIZED)?;
-    out.set(crate::handle::fresh());
+    out.set(gpu().handles.fresh());
     Ok(())
 }
 
@@ -252,7 +253,7 @@ pub fn cublasLtMatmul(
     let sides = [layout(d, 2), layout(d, 3), depth, layout(d, 5).max(1)];
     let (number, size) = Number::of_cuda(layout(a, 0), tensor);
     let size_of = |at| Number::of_cuda(layout(at, 0), tensor).1;
-    work::product(Product::of_matrices(number, sides, [size, size_of(b), size_of(d)]));
+    gpu().work.product(Product::of_matrices(number, sides, [size, size_of(b), size_of(d)]));
     Ok(())
 }
 

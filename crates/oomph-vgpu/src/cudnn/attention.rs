@@ -1,10 +1,14 @@
 //! Descriptors of the multi-head attention of cuDNN 7.5, which the graph API replaced. Frameworks no longer use it; its
 //! sizes are not known, so the functions that would tell them are refused (see `api/cudnn.api`).
 
+#![deny(unsafe_code)]
+
 use std::ffi::c_void;
 
-use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put_all, take};
-use crate::boundary::put;
+use super::object::{Handle, change, descriptor, known};
+use super::tensor::is_rank;
+use crate::boundary::{Items, Out, Room};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// A batch of sequences.
 #[derive(Default)]
@@ -17,57 +21,50 @@ pub struct SequenceData {
 descriptor!(SequenceData = 50, cudnnCreateSeqDataDescriptor, cudnnDestroySeqDataDescriptor);
 
 /// Describes a batch of sequences.
-pub unsafe fn cudnnSetSeqDataDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetSeqDataDescriptor(
+    mut descriptor: Handle<'_, SequenceData>,
     kind: i32,
     rank: i32,
-    dimensions: *const i32,
-    axes: *const i32,
+    dimensions: Items<'_, i32>,
+    axes: Items<'_, i32>,
     length_count: usize,
-    lengths: *const i32,
+    lengths: Items<'_, i32>,
     _padding: *mut c_void,
-) -> u32 {
-    let Ok(length_count) = i32::try_from(length_count) else { return BAD_PARAM };
-    if !(1..=super::tensor::MOST_DIMENSIONS).contains(&rank) {
-        return BAD_PARAM;
+) -> Result<()> {
+    if i32::try_from(length_count).is_err() || !is_rank(rank) {
+        return Err(CudnnStatus::BAD_PARAM);
     }
-    // SAFETY: cuDNN's contract: a descriptor, and arrays as long as is said.
-    unsafe {
-        let Some(own) = object::get::<SequenceData>(address) else { return BAD_PARAM };
-        *own = SequenceData {
-            kind,
-            dimensions: take(dimensions, rank),
-            axes: take(axes, rank),
-            lengths: take(lengths, length_count),
-        };
-    }
-    SUCCESS
+    let own = change(&mut descriptor)?;
+    *own = SequenceData {
+        kind,
+        dimensions: dimensions.iter().collect(),
+        axes: axes.iter().collect(),
+        lengths: lengths.iter().collect(),
+    };
+    Ok(())
 }
 
 /// Reads a batch of sequences back.
-pub unsafe fn cudnnGetSeqDataDescriptor(
-    address: *mut c_void,
-    kind: *mut i32,
-    rank: *mut i32,
-    requested: i32,
-    dimensions: *mut i32,
-    axes: *mut i32,
-    length_count: *mut usize,
-    lengths_requested: usize,
-    lengths: *mut i32,
+pub fn cudnnGetSeqDataDescriptor(
+    descriptor: Handle<'_, SequenceData>,
+    kind: Out<'_, i32>,
+    rank: Out<'_, i32>,
+    _requested: i32,
+    dimensions: Room<'_, i32>,
+    axes: Room<'_, i32>,
+    length_count: Out<'_, usize>,
+    _lengths_requested: usize,
+    lengths: Room<'_, i32>,
     _padding: *mut c_void,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor, out-parameters, and arrays as long as is said.
-    unsafe {
-        let Some(own) = object::get::<SequenceData>(address) else { return BAD_PARAM };
-        put(kind, own.kind);
-        put(rank, own.dimensions.len() as i32);
-        put_all(dimensions, requested, &own.dimensions);
-        put_all(axes, requested, &own.axes);
-        put(length_count, own.lengths.len());
-        put_all(lengths, i32::try_from(lengths_requested).unwrap_or(i32::MAX), &own.lengths);
-    }
-    SUCCESS
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    kind.set(own.kind);
+    rank.set(own.dimensions.len() as i32);
+    dimensions.fill(own.dimensions.iter().copied());
+    axes.fill(own.axes.iter().copied());
+    length_count.set(own.lengths.len());
+    lengths.fill(own.lengths.iter().copied());
+    Ok(())
 }
 
 /// An attention.
@@ -88,8 +85,8 @@ impl Default for Attention {
 descriptor!(Attention = 51, cudnnCreateAttnDescriptor, cudnnDestroyAttnDescriptor);
 
 /// Describes an attention.
-pub unsafe fn cudnnSetAttnDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetAttnDescriptor(
+    mut descriptor: Handle<'_, Attention>,
     mode: u32,
     heads: i32,
     scale: f64,
@@ -109,57 +106,52 @@ pub unsafe fn cudnnSetAttnDescriptor(
     longest_kv: i32,
     batch: i32,
     beams: i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    let Some(own) = (unsafe { object::get::<Attention>(address) }) else { return BAD_PARAM };
+) -> Result<()> {
+    let own = change(&mut descriptor)?;
     let kinds = [kind, precision, math];
     let projections = [q_projection, k_projection, v_projection, o_projection];
     let [p0, p1, p2, p3] = projections;
     let sizes = [q, k, v, p0, p1, p2, p3, longest_qo, longest_kv, batch, beams];
     *own = Attention { mode, heads, scale, kinds, dropouts: [attention_dropout, post_dropout], sizes };
-    SUCCESS
+    Ok(())
 }
 
 /// Reads an attention back.
-pub unsafe fn cudnnGetAttnDescriptor(
-    address: *mut c_void,
-    mode: *mut u32,
-    heads: *mut i32,
-    scale: *mut f64,
-    kind: *mut i32,
-    precision: *mut i32,
-    math: *mut i32,
-    attention_dropout: *mut *mut c_void,
-    post_dropout: *mut *mut c_void,
-    q: *mut i32,
-    k: *mut i32,
-    v: *mut i32,
-    q_projection: *mut i32,
-    k_projection: *mut i32,
-    v_projection: *mut i32,
-    o_projection: *mut i32,
-    longest_qo: *mut i32,
-    longest_kv: *mut i32,
-    batch: *mut i32,
-    beams: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = object::get::<Attention>(address) else { return BAD_PARAM };
-        put(mode, own.mode);
-        put(heads, own.heads);
-        put(scale, own.scale);
-        for (out, value) in [kind, precision, math].into_iter().zip(own.kinds) {
-            put(out, value);
-        }
-        for (out, value) in [attention_dropout, post_dropout].into_iter().zip(own.dropouts) {
-            put(out, value);
-        }
-        let outs =
-            [q, k, v, q_projection, k_projection, v_projection, o_projection, longest_qo, longest_kv, batch, beams];
-        for (out, value) in outs.into_iter().zip(own.sizes) {
-            put(out, value);
-        }
+pub fn cudnnGetAttnDescriptor(
+    descriptor: Handle<'_, Attention>,
+    mode: Out<'_, u32>,
+    heads: Out<'_, i32>,
+    scale: Out<'_, f64>,
+    kind: Out<'_, i32>,
+    precision: Out<'_, i32>,
+    math: Out<'_, i32>,
+    attention_dropout: Out<'_, *mut c_void>,
+    post_dropout: Out<'_, *mut c_void>,
+    q: Out<'_, i32>,
+    k: Out<'_, i32>,
+    v: Out<'_, i32>,
+    q_projection: Out<'_, i32>,
+    k_projection: Out<'_, i32>,
+    v_projection: Out<'_, i32>,
+    o_projection: Out<'_, i32>,
+    longest_qo: Out<'_, i32>,
+    longest_kv: Out<'_, i32>,
+    batch: Out<'_, i32>,
+    beams: Out<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    mode.set(own.mode);
+    heads.set(own.heads);
+    scale.set(own.scale);
+    for (out, value) in [kind, precision, math].into_iter().zip(own.kinds) {
+        out.set(value);
     }
-    SUCCESS
+    for (out, value) in [attention_dropout, post_dropout].into_iter().zip(own.dropouts) {
+        out.set(value);
+    }
+    let outs = [q, k, v, q_projection, k_projection, v_projection, o_projection, longest_qo, longest_kv, batch, beams];
+    for (out, value) in outs.into_iter().zip(own.sizes) {
+        out.set(value);
+    }
+    Ok(())
 }

@@ -1,12 +1,15 @@
 //! Descriptors of activations, pooling, normalization across channels, dropout, sampling, reductions and element-wise
 //! operations: what is set is read back.
 
+#![deny(unsafe_code)]
+
 use std::ffi::c_void;
 
-use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put_all, take};
-use super::props;
-use super::tensor::{self, MOST_DIMENSIONS};
-use crate::boundary::put;
+use super::card;
+use super::object::{Handle, change, descriptor, known};
+use super::tensor::{Tensor, is_rank};
+use crate::boundary::{Items, Out, Room};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// An activation.
 #[derive(Default)]
@@ -19,46 +22,43 @@ pub struct Activation {
 descriptor!(Activation = 10, cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor);
 
 /// Describes an activation.
-pub unsafe fn cudnnSetActivationDescriptor(address: *mut c_void, mode: i32, nan: i32, coefficient: f64) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    let Some(own) = (unsafe { object::get::<Activation>(address) }) else { return BAD_PARAM };
+pub fn cudnnSetActivationDescriptor(
+    mut descriptor: Handle<'_, Activation>,
+    mode: i32,
+    nan: i32,
+    coefficient: f64,
+) -> Result<()> {
+    let own = change(&mut descriptor)?;
     (own.mode, own.nan, own.coefficient) = (mode, nan, coefficient);
-    SUCCESS
+    Ok(())
 }
 
 /// Reads an activation back.
-pub unsafe fn cudnnGetActivationDescriptor(
-    address: *mut c_void,
-    mode: *mut i32,
-    nan: *mut i32,
-    coefficient: *mut f64,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = object::get::<Activation>(address) else { return BAD_PARAM };
-        put(mode, own.mode);
-        put(nan, own.nan);
-        put(coefficient, own.coefficient);
-    }
-    SUCCESS
+pub fn cudnnGetActivationDescriptor(
+    descriptor: Handle<'_, Activation>,
+    mode: Out<'_, i32>,
+    nan: Out<'_, i32>,
+    coefficient: Out<'_, f64>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    mode.set(own.mode);
+    nan.set(own.nan);
+    coefficient.set(own.coefficient);
+    Ok(())
 }
 
 /// Sets the slope of a swish.
-pub unsafe fn cudnnSetActivationDescriptorSwishBeta(address: *mut c_void, beta: f64) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    let Some(own) = (unsafe { object::get::<Activation>(address) }) else { return BAD_PARAM };
+pub fn cudnnSetActivationDescriptorSwishBeta(mut descriptor: Handle<'_, Activation>, beta: f64) -> Result<()> {
+    let own = change(&mut descriptor)?;
     own.swish_beta = beta;
-    SUCCESS
+    Ok(())
 }
 
 /// Reads the slope of a swish.
-pub unsafe fn cudnnGetActivationDescriptorSwishBeta(address: *mut c_void, beta: *mut f64) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and an out-parameter.
-    unsafe {
-        let Some(own) = object::get::<Activation>(address) else { return BAD_PARAM };
-        put(beta, own.swish_beta);
-    }
-    SUCCESS
+pub fn cudnnGetActivationDescriptorSwishBeta(descriptor: Handle<'_, Activation>, beta: Out<'_, f64>) -> Result<()> {
+    let own = known(&descriptor)?;
+    beta.set(own.swish_beta);
+    Ok(())
 }
 
 /// A pooling.
@@ -82,30 +82,31 @@ impl Pooling {
 }
 
 /// Describes a pooling.
-pub unsafe fn cudnnSetPoolingNdDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetPoolingNdDescriptor(
+    mut descriptor: Handle<'_, Pooling>,
     mode: i32,
     nan: i32,
     rank: i32,
-    window: *const i32,
-    padding: *const i32,
-    stride: *const i32,
-) -> u32 {
-    if !(1..=MOST_DIMENSIONS).contains(&rank) {
-        return BAD_PARAM;
+    window: Items<'_, i32>,
+    padding: Items<'_, i32>,
+    stride: Items<'_, i32>,
+) -> Result<()> {
+    if !is_rank(rank) {
+        return Err(CudnnStatus::BAD_PARAM);
     }
-    // SAFETY: cuDNN's contract: a descriptor, and arrays of `rank` numbers.
-    unsafe {
-        let Some(own) = object::get::<Pooling>(address) else { return BAD_PARAM };
-        *own =
-            Pooling { mode, nan, window: take(window, rank), padding: take(padding, rank), stride: take(stride, rank) };
-    }
-    SUCCESS
+    *change(&mut descriptor)? = Pooling {
+        mode,
+        nan,
+        window: window.iter().collect(),
+        padding: padding.iter().collect(),
+        stride: stride.iter().collect(),
+    };
+    Ok(())
 }
 
 /// Describes a pooling of images.
-pub unsafe fn cudnnSetPooling2dDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetPooling2dDescriptor(
+    descriptor: Handle<'_, Pooling>,
     mode: i32,
     nan: i32,
     window_height: i32,
@@ -114,109 +115,91 @@ pub unsafe fn cudnnSetPooling2dDescriptor(
     horizontal_padding: i32,
     vertical_stride: i32,
     horizontal_stride: i32,
-) -> u32 {
+) -> Result<()> {
     let window = [window_height, window_width];
     let padding = [vertical_padding, horizontal_padding];
     let stride = [vertical_stride, horizontal_stride];
-    // SAFETY: cuDNN's contract for the descriptor; the arrays are local.
-    unsafe { cudnnSetPoolingNdDescriptor(address, mode, nan, 2, window.as_ptr(), padding.as_ptr(), stride.as_ptr()) }
+    cudnnSetPoolingNdDescriptor(descriptor, mode, nan, 2, Items::of(&window), Items::of(&padding), Items::of(&stride))
 }
 
 /// Reads a pooling back.
-pub unsafe fn cudnnGetPoolingNdDescriptor(
-    address: *mut c_void,
-    requested: i32,
-    mode: *mut i32,
-    nan: *mut i32,
-    rank: *mut i32,
-    window: *mut i32,
-    padding: *mut i32,
-    stride: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor, out-parameters, and arrays of `requested` numbers.
-    unsafe {
-        let Some(own) = object::get::<Pooling>(address) else { return BAD_PARAM };
-        put(mode, own.mode);
-        put(nan, own.nan);
-        put(rank, own.window.len() as i32);
-        put_all(window, requested, &own.window);
-        put_all(padding, requested, &own.padding);
-        put_all(stride, requested, &own.stride);
-    }
-    SUCCESS
+pub fn cudnnGetPoolingNdDescriptor(
+    descriptor: Handle<'_, Pooling>,
+    _requested: i32,
+    mode: Out<'_, i32>,
+    nan: Out<'_, i32>,
+    rank: Out<'_, i32>,
+    window: Room<'_, i32>,
+    padding: Room<'_, i32>,
+    stride: Room<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    mode.set(own.mode);
+    nan.set(own.nan);
+    rank.set(own.window.len() as i32);
+    window.fill(own.window.iter().copied());
+    padding.fill(own.padding.iter().copied());
+    stride.fill(own.stride.iter().copied());
+    Ok(())
 }
 
 /// Reads a pooling of images back.
-pub unsafe fn cudnnGetPooling2dDescriptor(
-    address: *mut c_void,
-    mode: *mut i32,
-    nan: *mut i32,
-    window_height: *mut i32,
-    window_width: *mut i32,
-    vertical_padding: *mut i32,
-    horizontal_padding: *mut i32,
-    vertical_stride: *mut i32,
-    horizontal_stride: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = object::get::<Pooling>(address) else { return BAD_PARAM };
-        put(mode, own.mode);
-        put(nan, own.nan);
-        let pairs = [
-            (window_height, window_width, &own.window),
-            (vertical_padding, horizontal_padding, &own.padding),
-            (vertical_stride, horizontal_stride, &own.stride),
-        ];
-        for (vertical, horizontal, list) in pairs {
-            put(vertical, list.first().copied().unwrap_or(0));
-            put(horizontal, list.get(1).copied().unwrap_or(0));
-        }
+pub fn cudnnGetPooling2dDescriptor(
+    descriptor: Handle<'_, Pooling>,
+    mode: Out<'_, i32>,
+    nan: Out<'_, i32>,
+    window_height: Out<'_, i32>,
+    window_width: Out<'_, i32>,
+    vertical_padding: Out<'_, i32>,
+    horizontal_padding: Out<'_, i32>,
+    vertical_stride: Out<'_, i32>,
+    horizontal_stride: Out<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    mode.set(own.mode);
+    nan.set(own.nan);
+    let pairs = [
+        (window_height, window_width, &own.window),
+        (vertical_padding, horizontal_padding, &own.padding),
+        (vertical_stride, horizontal_stride, &own.stride),
+    ];
+    for (vertical, horizontal, list) in pairs {
+        vertical.set(list.first().copied().unwrap_or(0));
+        horizontal.set(list.get(1).copied().unwrap_or(0));
     }
-    SUCCESS
+    Ok(())
 }
 
 /// The sizes of a pooling's result.
-pub unsafe fn cudnnGetPoolingNdForwardOutputDim(
-    address: *mut c_void,
-    input: *mut c_void,
-    rank: i32,
-    dimensions: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: two descriptors, and an array of `rank` numbers.
-    unsafe {
-        let (Some(own), Some(input)) = (object::get::<Pooling>(address), tensor::tensor(input)) else {
-            return BAD_PARAM;
-        };
-        let sizes: Vec<i32> = (0..usize::try_from(rank).unwrap_or(0))
-            .map(|index| match index.checked_sub(2) {
-                None => input.size(index),
-                Some(spatial) => own.output(spatial, input.size(index)),
-            })
-            .collect();
-        put_all(dimensions, rank, &sizes);
-    }
-    SUCCESS
+pub fn cudnnGetPoolingNdForwardOutputDim(
+    descriptor: Handle<'_, Pooling>,
+    input: Handle<'_, Tensor>,
+    _rank: i32,
+    dimensions: Room<'_, i32>,
+) -> Result<()> {
+    let (own, input) = (known(&descriptor)?, known(&input)?);
+    dimensions.fill((0..dimensions.count()).map(|index| match index.checked_sub(2) {
+        None => input.size(index),
+        Some(spatial) => own.output(spatial, input.size(index)),
+    }));
+    Ok(())
 }
 
 /// The sizes of an image pooling's result.
-pub unsafe fn cudnnGetPooling2dForwardOutputDim(
-    address: *mut c_void,
-    input: *mut c_void,
-    n: *mut i32,
-    c: *mut i32,
-    h: *mut i32,
-    w: *mut i32,
-) -> u32 {
+pub fn cudnnGetPooling2dForwardOutputDim(
+    descriptor: Handle<'_, Pooling>,
+    input: Handle<'_, Tensor>,
+    n: Out<'_, i32>,
+    c: Out<'_, i32>,
+    h: Out<'_, i32>,
+    w: Out<'_, i32>,
+) -> Result<()> {
     let mut sizes = [0_i32; 4];
-    // SAFETY: cuDNN's contract: two descriptors and out-parameters; the array is local and long enough.
-    unsafe {
-        let status = cudnnGetPoolingNdForwardOutputDim(address, input, 4, sizes.as_mut_ptr());
-        for (out, size) in [n, c, h, w].into_iter().zip(sizes) {
-            put(out, size);
-        }
-        status
+    let status = cudnnGetPoolingNdForwardOutputDim(descriptor, input, 4, Room::to(&mut sizes));
+    for (out, size) in [n, c, h, w].into_iter().zip(sizes) {
+        out.set(size);
     }
+    status
 }
 
 /// A normalization across channels.
@@ -230,30 +213,26 @@ pub struct Lrn {
 descriptor!(Lrn = 12, cudnnCreateLRNDescriptor, cudnnDestroyLRNDescriptor);
 
 /// Describes a normalization across channels.
-pub unsafe fn cudnnSetLRNDescriptor(address: *mut c_void, n: u32, alpha: f64, beta: f64, k: f64) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    let Some(own) = (unsafe { object::get::<Lrn>(address) }) else { return BAD_PARAM };
+pub fn cudnnSetLRNDescriptor(mut descriptor: Handle<'_, Lrn>, n: u32, alpha: f64, beta: f64, k: f64) -> Result<()> {
+    let own = change(&mut descriptor)?;
     *own = Lrn { n, alpha, beta, k };
-    SUCCESS
+    Ok(())
 }
 
 /// Reads a normalization across channels back.
-pub unsafe fn cudnnGetLRNDescriptor(
-    address: *mut c_void,
-    n: *mut u32,
-    alpha: *mut f64,
-    beta: *mut f64,
-    k: *mut f64,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = object::get::<Lrn>(address) else { return BAD_PARAM };
-        put(n, own.n);
-        put(alpha, own.alpha);
-        put(beta, own.beta);
-        put(k, own.k);
-    }
-    SUCCESS
+pub fn cudnnGetLRNDescriptor(
+    descriptor: Handle<'_, Lrn>,
+    n: Out<'_, u32>,
+    alpha: Out<'_, f64>,
+    beta: Out<'_, f64>,
+    k: Out<'_, f64>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    n.set(own.n);
+    alpha.set(own.alpha);
+    beta.set(own.beta);
+    k.set(own.k);
+    Ok(())
 }
 
 /// A dropout.
@@ -274,71 +253,62 @@ descriptor!(Dropout = 13, cudnnCreateDropoutDescriptor, cudnnDestroyDropoutDescr
 /// The bytes of the generators' states: one of 48 bytes for every other thread that the card can hold at once, in
 /// blocks of 256. cuDNN 9.1 and 9.26 were seen to answer so.
 fn states_size() -> usize {
-    let threads = props::current().map_or(0, |card| card.sm_count * card.max_threads_per_sm);
+    let threads = card::current().map_or(0, |card| card.sm_count * card.max_threads_per_sm);
     usize::try_from((threads / 2).next_multiple_of(256) * 48).unwrap_or(0)
 }
 
 /// The bytes of the generators' states.
-pub unsafe fn cudnnDropoutGetStatesSize(_handle: *mut c_void, size: *mut usize) -> u32 {
-    // SAFETY: cuDNN's contract: an out-parameter.
-    unsafe { put(size, states_size()) };
-    SUCCESS
+pub fn cudnnDropoutGetStatesSize(_handle: *mut c_void, size: Out<'_, usize>) -> Result<()> {
+    size.set(states_size());
+    Ok(())
 }
 
 /// The bytes of a dropout's mask: one bit an element.
-pub unsafe fn cudnnDropoutGetReserveSpaceSize(x: *mut c_void, size: *mut usize) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and an out-parameter.
-    unsafe {
-        let Some(x) = tensor::tensor(x) else { return BAD_PARAM };
-        put(size, usize::try_from(x.elements().div_ceil(8)).unwrap_or(usize::MAX));
-    }
-    SUCCESS
+pub fn cudnnDropoutGetReserveSpaceSize(x: Handle<'_, Tensor>, size: Out<'_, usize>) -> Result<()> {
+    let x = known(&x)?;
+    size.set(usize::try_from(x.elements().div_ceil(8)).unwrap_or(usize::MAX));
+    Ok(())
 }
 
 /// Describes a dropout.
-pub unsafe fn cudnnSetDropoutDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetDropoutDescriptor(
+    mut descriptor: Handle<'_, Dropout>,
     _handle: *mut c_void,
     probability: f32,
     states: *mut c_void,
     _states_size: usize,
     seed: u64,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    let Some(own) = (unsafe { object::get::<Dropout>(address) }) else { return BAD_PARAM };
+) -> Result<()> {
+    let own = change(&mut descriptor)?;
     *own = Dropout { probability, states, seed };
-    SUCCESS
+    Ok(())
 }
 
 /// Describes a dropout whose states exist.
-pub unsafe fn cudnnRestoreDropoutDescriptor(
-    address: *mut c_void,
+pub fn cudnnRestoreDropoutDescriptor(
+    descriptor: Handle<'_, Dropout>,
     handle: *mut c_void,
     probability: f32,
     states: *mut c_void,
     states_size: usize,
     seed: u64,
-) -> u32 {
-    // SAFETY: the same contract.
-    unsafe { cudnnSetDropoutDescriptor(address, handle, probability, states, states_size, seed) }
+) -> Result<()> {
+    cudnnSetDropoutDescriptor(descriptor, handle, probability, states, states_size, seed)
 }
 
 /// Reads a dropout back.
-pub unsafe fn cudnnGetDropoutDescriptor(
-    address: *mut c_void,
+pub fn cudnnGetDropoutDescriptor(
+    descriptor: Handle<'_, Dropout>,
     _handle: *mut c_void,
-    probability: *mut f32,
-    states: *mut *mut c_void,
-    seed: *mut u64,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = object::get::<Dropout>(address) else { return BAD_PARAM };
-        put(probability, own.probability);
-        put(states, own.states);
-        put(seed, own.seed);
-    }
-    SUCCESS
+    probability: Out<'_, f32>,
+    states: Out<'_, *mut c_void>,
+    seed: Out<'_, u64>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    probability.set(own.probability);
+    states.set(own.states);
+    seed.set(own.seed);
+    Ok(())
 }
 
 /// A spatial transformer. Nothing of it can be read back.
@@ -347,15 +317,14 @@ pub struct SpatialTransformer;
 descriptor!(SpatialTransformer = 14, cudnnCreateSpatialTransformerDescriptor, cudnnDestroySpatialTransformerDescriptor);
 
 /// Describes a spatial transformer.
-pub unsafe fn cudnnSetSpatialTransformerNdDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetSpatialTransformerNdDescriptor(
+    descriptor: Handle<'_, SpatialTransformer>,
     _sampler: i32,
     _kind: i32,
     _rank: i32,
     _dimensions: *const i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    if unsafe { object::get::<SpatialTransformer>(address) }.is_none() { BAD_PARAM } else { SUCCESS }
+) -> Result<()> {
+    known(&descriptor).map(|_| ())
 }
 
 /// An element-wise operation.
@@ -364,28 +333,29 @@ pub struct OpTensor([i32; 3]);
 descriptor!(OpTensor = 15, cudnnCreateOpTensorDescriptor, cudnnDestroyOpTensorDescriptor);
 
 /// Describes an element-wise operation.
-pub unsafe fn cudnnSetOpTensorDescriptor(address: *mut c_void, operation: i32, kind: i32, nan: i32) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    let Some(own) = (unsafe { object::get::<OpTensor>(address) }) else { return BAD_PARAM };
+pub fn cudnnSetOpTensorDescriptor(
+    mut descriptor: Handle<'_, OpTensor>,
+    operation: i32,
+    kind: i32,
+    nan: i32,
+) -> Result<()> {
+    let own = change(&mut descriptor)?;
     *own = OpTensor([operation, kind, nan]);
-    SUCCESS
+    Ok(())
 }
 
 /// Reads an element-wise operation back.
-pub unsafe fn cudnnGetOpTensorDescriptor(
-    address: *mut c_void,
-    operation: *mut i32,
-    kind: *mut i32,
-    nan: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = object::get::<OpTensor>(address) else { return BAD_PARAM };
-        for (out, value) in [operation, kind, nan].into_iter().zip(own.0) {
-            put(out, value);
-        }
+pub fn cudnnGetOpTensorDescriptor(
+    descriptor: Handle<'_, OpTensor>,
+    operation: Out<'_, i32>,
+    kind: Out<'_, i32>,
+    nan: Out<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    for (out, value) in [operation, kind, nan].into_iter().zip(own.0) {
+        out.set(value);
     }
-    SUCCESS
+    Ok(())
 }
 
 /// A reduction.
@@ -394,60 +364,53 @@ pub struct Reduction([i32; 5]);
 descriptor!(Reduction = 16, cudnnCreateReduceTensorDescriptor, cudnnDestroyReduceTensorDescriptor);
 
 /// Describes a reduction.
-pub unsafe fn cudnnSetReduceTensorDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetReduceTensorDescriptor(
+    mut descriptor: Handle<'_, Reduction>,
     operation: i32,
     kind: i32,
     nan: i32,
     indices: i32,
     index_type: i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    let Some(own) = (unsafe { object::get::<Reduction>(address) }) else { return BAD_PARAM };
+) -> Result<()> {
+    let own = change(&mut descriptor)?;
     *own = Reduction([operation, kind, nan, indices, index_type]);
-    SUCCESS
+    Ok(())
 }
 
 /// Reads a reduction back.
-pub unsafe fn cudnnGetReduceTensorDescriptor(
-    address: *mut c_void,
-    operation: *mut i32,
-    kind: *mut i32,
-    nan: *mut i32,
-    indices: *mut i32,
-    index_type: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = object::get::<Reduction>(address) else { return BAD_PARAM };
-        for (out, value) in [operation, kind, nan, indices, index_type].into_iter().zip(own.0) {
-            put(out, value);
-        }
+pub fn cudnnGetReduceTensorDescriptor(
+    descriptor: Handle<'_, Reduction>,
+    operation: Out<'_, i32>,
+    kind: Out<'_, i32>,
+    nan: Out<'_, i32>,
+    indices: Out<'_, i32>,
+    index_type: Out<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    for (out, value) in [operation, kind, nan, indices, index_type].into_iter().zip(own.0) {
+        out.set(value);
     }
-    SUCCESS
+    Ok(())
 }
 
 /// The bytes of a reduction's indices: one for every element of the result, of the type that was set.
-pub unsafe fn cudnnGetReductionIndicesSize(
+pub fn cudnnGetReductionIndicesSize(
     _handle: *mut c_void,
-    reduction: *mut c_void,
+    reduction: Handle<'_, Reduction>,
     _a: *mut c_void,
-    c: *mut c_void,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors and an out-parameter.
-    unsafe {
-        let (Some(own), Some(c)) = (object::get::<Reduction>(reduction), tensor::tensor(c)) else { return BAD_PARAM };
-        let [_, _, _, indices, index_type] = own.0;
-        let width = match index_type {
-            1 => 8,
-            2 => 2,
-            3 => 1,
-            _ => 4,
-        };
-        put(size, if indices == 0 { 0 } else { usize::try_from(c.elements() * width).unwrap_or(usize::MAX) });
-    }
-    SUCCESS
+    c: Handle<'_, Tensor>,
+    size: Out<'_, usize>,
+) -> Result<()> {
+    let (own, c) = (known(&reduction)?, known(&c)?);
+    let [_, _, _, indices, index_type] = own.0;
+    let width = match index_type {
+        1 => 8,
+        2 => 2,
+        3 => 1,
+        _ => 4,
+    };
+    size.set(if indices == 0 { 0 } else { usize::try_from(c.elements() * width).unwrap_or(usize::MAX) });
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,97 +1,86 @@
 //! The library itself: its version, its handles, its errors.
 
-use std::ffi::{CStr, c_char, c_void};
+#![deny(unsafe_code)]
 
-use super::backend::{self, Source};
-use super::object::{self, BAD_PARAM, NOT_INITIALIZED, Object, SUCCESS};
-use super::real;
-use crate::boundary::put;
+use std::ffi::{CStr, c_void};
+
+use super::object::{self, Handle, Kind, change, known};
+use super::source::{source, warn};
+use crate::boundary::{Out, Room};
 use crate::device;
+use crate::gpu::gpu;
+use crate::libcudnn::status::{CudnnStatus, Result};
+use crate::libcudnn::{Source, real};
 
-/// A library handle. Only its stream can be read back.
-struct Handle {
+/// What a library handle holds. Only its stream can be read back.
+pub struct Library {
     stream: *mut c_void,
 }
 
-impl Object for Handle {
+impl Kind for Library {
     const KIND: u64 = 60;
 }
 
 /// Makes a handle.
-pub unsafe fn cudnnCreate(out: *mut *mut c_void) -> u32 {
+pub fn cudnnCreate(out: Out<'_, *mut c_void>) -> Result<()> {
     // A program makes its context with this call at the latest, as cuDNN's own calls to the runtime would.
     if device::activate_current().is_err() {
-        // SAFETY: cuDNN's contract: an out-parameter.
-        unsafe { put(out, std::ptr::null_mut()) };
-        return NOT_INITIALIZED;
+        out.set(std::ptr::null_mut());
+        return Err(CudnnStatus::NOT_INITIALIZED);
     }
-    // SAFETY: cuDNN's contract: an out-parameter.
-    unsafe { object::create(out, Handle { stream: std::ptr::null_mut() }) }
+    object::create(out, Library { stream: std::ptr::null_mut() })
 }
 
 /// Ends a handle.
-pub unsafe fn cudnnDestroy(handle: *mut c_void) -> u32 {
-    // SAFETY: cuDNN's contract: a handle that is not used again.
-    unsafe { object::destroy::<Handle>(handle) }
+pub fn cudnnDestroy(handle: Handle<'_, Library>) -> Result<()> {
+    object::destroy(handle)
 }
 
 /// Sets the stream that work goes to.
-pub unsafe fn cudnnSetStream(handle: *mut c_void, stream: *mut c_void) -> u32 {
-    // SAFETY: cuDNN's contract: a handle.
-    let Some(own) = (unsafe { object::get::<Handle>(handle) }) else { return BAD_PARAM };
-    own.stream = stream;
-    SUCCESS
+pub fn cudnnSetStream(mut handle: Handle<'_, Library>, stream: *mut c_void) -> Result<()> {
+    change(&mut handle)?.stream = stream;
+    Ok(())
 }
 
 /// Reads the stream back.
-pub unsafe fn cudnnGetStream(handle: *mut c_void, stream: *mut *mut c_void) -> u32 {
-    // SAFETY: cuDNN's contract: a handle and an out-parameter.
-    unsafe {
-        let Some(own) = object::get::<Handle>(handle) else { return BAD_PARAM };
-        put(stream, own.stream);
-    }
-    SUCCESS
+pub fn cudnnGetStream(handle: Handle<'_, Library>, stream: Out<'_, *mut c_void>) -> Result<()> {
+    stream.set(known(&handle)?.stream);
+    Ok(())
 }
 
 /// The version, as one number.
-pub unsafe fn cudnnGetVersion() -> usize {
-    real::version()
+pub fn cudnnGetVersion() -> usize {
+    gpu().cudnn.libraries.version(warn)
 }
 
 /// The CUDA runtime inside the library: frameworks only print it.
-pub unsafe fn cudnnGetCudartVersion() -> usize {
+pub fn cudnnGetCudartVersion() -> usize {
     real::runtime_version()
 }
 
 /// The newest compute capability that the library knows: newer than any card of the catalogue, because a program asks
 /// in order to refuse.
-pub unsafe fn cudnnGetMaxDeviceVersion() -> usize {
+pub fn cudnnGetMaxDeviceVersion() -> usize {
     1210
 }
 
 /// A part of the version.
-pub unsafe fn cudnnGetProperty(property: i32, value: *mut i32) -> u32 {
-    let version = real::version();
+pub fn cudnnGetProperty(property: i32, value: Out<'_, i32>) -> Result<()> {
+    let version = gpu().cudnn.libraries.version(warn);
     // Since 9 the major version counts 10,000, before that 1,000.
     let major = if version >= 90_000 { 10_000 } else { 1000 };
     let part = match property {
         0 => version / major,
         1 => version % major / 100,
         2 => version % 100,
-        _ => return BAD_PARAM,
+        _ => return Err(CudnnStatus::BAD_PARAM),
     };
-    // SAFETY: cuDNN's contract: an out-parameter.
-    unsafe { put(value, i32::try_from(part).unwrap_or(0)) };
-    SUCCESS
+    value.set(i32::try_from(part).unwrap_or(0));
+    Ok(())
 }
 
-/// The name of a status.
-pub unsafe fn cudnnGetErrorString(status: i32) -> *const c_char {
-    name(status).as_ptr()
-}
-
-/// The names of statuses. cuDNN 9 numbers them anew, in thousands.
-fn name(status: i32) -> &'static CStr {
+/// The name of a status. cuDNN 9 numbers them anew, in thousands.
+pub fn cudnnGetErrorString(status: i32) -> &'static CStr {
     match status {
         0 => c"CUDNN_STATUS_SUCCESS",
         1 | 1001 => c"CUDNN_STATUS_NOT_INITIALIZED",
@@ -141,23 +130,20 @@ fn name(status: i32) -> &'static CStr {
 }
 
 /// What went wrong last: the real library's own words, for its are the only refusals that need any.
-pub unsafe fn cudnnGetLastErrorString(message: *mut c_char, size: usize) {
-    if message.is_null() || size == 0 {
+pub fn cudnnGetLastErrorString(message: Room<'_, u8>, _size: usize) {
+    if message.is_null() || message.count() == 0 {
         return;
     }
-    if let Source::Real(real) = backend::source() {
-        // SAFETY: cuDNN's contract: room for `size` bytes.
-        if unsafe { real.write_last_error(message, size) } {
-            return;
-        }
+    if let Source::Real(real) = source()
+        && real.write_last_error(message)
+    {
+        return;
     }
-    // SAFETY: there is room for at least one byte.
-    unsafe { message.write(0) };
+    message.set(0, 0);
 }
 
 /// What a kernel ran into: nothing.
-pub unsafe fn cudnnQueryRuntimeError(_handle: *mut c_void, status: *mut i32, _mode: i32, _tag: *mut c_void) -> u32 {
-    // SAFETY: cuDNN's contract: an out-parameter.
-    unsafe { put(status, 0) };
-    SUCCESS
+pub fn cudnnQueryRuntimeError(_handle: *mut c_void, status: Out<'_, i32>, _mode: i32, _tag: *mut c_void) -> Result<()> {
+    status.set(0);
+    Ok(())
 }

@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
-use super::object::{self, BAD_PARAM, SUCCESS, descriptor, take};
-use super::tensor::tensor;
-use crate::boundary::put;
+use super::object::{Handle, change, descriptor, known};
+use super::tensor::Tensor;
+use crate::boundary::{Any, Items, Memory, Out, pass_many};
+use crate::libcudnn::status::Result;
 
 /// A loss.
 #[derive(Default)]
@@ -17,90 +18,84 @@ pub struct Ctc {
 descriptor!(Ctc = 30, cudnnCreateCTCLossDescriptor, cudnnDestroyCTCLossDescriptor);
 
 /// Describes a loss.
-pub unsafe fn cudnnSetCTCLossDescriptor_v8(
-    address: *mut c_void,
+pub fn cudnnSetCTCLossDescriptor_v8(
+    mut descriptor: Handle<'_, Ctc>,
     kind: i32,
     normalization: i32,
     gradient: i32,
     longest_label: i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    let Some(own) = (unsafe { object::get::<Ctc>(address) }) else { return BAD_PARAM };
+) -> Result<()> {
+    let own = change(&mut descriptor)?;
     *own = Ctc { kind, normalization, gradient, longest_label };
-    SUCCESS
+    Ok(())
 }
 
 /// Describes a loss.
-pub unsafe fn cudnnSetCTCLossDescriptor_v9(
-    address: *mut c_void,
+pub fn cudnnSetCTCLossDescriptor_v9(
+    descriptor: Handle<'_, Ctc>,
     kind: i32,
     normalization: i32,
     gradient: i32,
     longest_label: i32,
-) -> u32 {
-    // SAFETY: the same contract.
-    unsafe { cudnnSetCTCLossDescriptor_v8(address, kind, normalization, gradient, longest_label) }
+) -> Result<()> {
+    cudnnSetCTCLossDescriptor_v8(descriptor, kind, normalization, gradient, longest_label)
 }
 
 /// Describes a loss.
-pub unsafe fn cudnnSetCTCLossDescriptorEx(address: *mut c_void, kind: i32, normalization: i32, gradient: i32) -> u32 {
-    // SAFETY: the same contract.
-    unsafe { cudnnSetCTCLossDescriptor_v8(address, kind, normalization, gradient, 0) }
+pub fn cudnnSetCTCLossDescriptorEx(
+    descriptor: Handle<'_, Ctc>,
+    kind: i32,
+    normalization: i32,
+    gradient: i32,
+) -> Result<()> {
+    cudnnSetCTCLossDescriptor_v8(descriptor, kind, normalization, gradient, 0)
 }
 
 /// Describes a loss.
-pub unsafe fn cudnnSetCTCLossDescriptor(address: *mut c_void, kind: i32) -> u32 {
-    // SAFETY: the same contract.
-    unsafe { cudnnSetCTCLossDescriptor_v8(address, kind, 0, 0, 0) }
+pub fn cudnnSetCTCLossDescriptor(descriptor: Handle<'_, Ctc>, kind: i32) -> Result<()> {
+    cudnnSetCTCLossDescriptor_v8(descriptor, kind, 0, 0, 0)
 }
 
 /// Reads a loss back.
-pub unsafe fn cudnnGetCTCLossDescriptor_v8(
-    address: *mut c_void,
-    kind: *mut i32,
-    normalization: *mut i32,
-    gradient: *mut i32,
-    longest_label: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = object::get::<Ctc>(address) else { return BAD_PARAM };
-        put(kind, own.kind);
-        put(normalization, own.normalization);
-        put(gradient, own.gradient);
-        put(longest_label, own.longest_label);
-    }
-    SUCCESS
+pub fn cudnnGetCTCLossDescriptor_v8(
+    descriptor: Handle<'_, Ctc>,
+    kind: Out<'_, i32>,
+    normalization: Out<'_, i32>,
+    gradient: Out<'_, i32>,
+    longest_label: Out<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    kind.set(own.kind);
+    normalization.set(own.normalization);
+    gradient.set(own.gradient);
+    longest_label.set(own.longest_label);
+    Ok(())
 }
 
 /// Reads a loss back.
-pub unsafe fn cudnnGetCTCLossDescriptor_v9(
-    address: *mut c_void,
-    kind: *mut i32,
-    normalization: *mut i32,
-    gradient: *mut i32,
-    longest_label: *mut i32,
-) -> u32 {
-    // SAFETY: the same contract.
-    unsafe { cudnnGetCTCLossDescriptor_v8(address, kind, normalization, gradient, longest_label) }
+pub fn cudnnGetCTCLossDescriptor_v9(
+    descriptor: Handle<'_, Ctc>,
+    kind: Out<'_, i32>,
+    normalization: Out<'_, i32>,
+    gradient: Out<'_, i32>,
+    longest_label: Out<'_, i32>,
+) -> Result<()> {
+    cudnnGetCTCLossDescriptor_v8(descriptor, kind, normalization, gradient, longest_label)
 }
 
 /// Reads a loss back.
-pub unsafe fn cudnnGetCTCLossDescriptorEx(
-    address: *mut c_void,
-    kind: *mut i32,
-    normalization: *mut i32,
-    gradient: *mut i32,
-) -> u32 {
-    // SAFETY: the same contract.
-    unsafe { cudnnGetCTCLossDescriptor_v8(address, kind, normalization, gradient, std::ptr::null_mut()) }
+pub fn cudnnGetCTCLossDescriptorEx(
+    descriptor: Handle<'_, Ctc>,
+    kind: Out<'_, i32>,
+    normalization: Out<'_, i32>,
+    gradient: Out<'_, i32>,
+) -> Result<()> {
+    cudnnGetCTCLossDescriptor_v8(descriptor, kind, normalization, gradient, Out::null())
 }
 
 /// Reads a loss back.
-pub unsafe fn cudnnGetCTCLossDescriptor(address: *mut c_void, kind: *mut i32) -> u32 {
-    let null = std::ptr::null_mut();
-    // SAFETY: the same contract.
-    unsafe { cudnnGetCTCLossDescriptor_v8(address, kind, null, null, null) }
+pub fn cudnnGetCTCLossDescriptor(descriptor: Handle<'_, Ctc>, kind: Out<'_, i32>) -> Result<()> {
+    cudnnGetCTCLossDescriptor_v8(descriptor, kind, Out::null(), Out::null(), Out::null())
 }
 
 /// The bytes of the workspace: the probabilities after the softmax, the forward and backward variables of every state,
@@ -112,57 +107,46 @@ fn workspace(steps: u64, sequences: u64, letters: u64, label: u64, labels_on_hos
 }
 
 /// The sizes of the probabilities: steps, sequences, letters.
-///
-/// # Safety
-/// A tensor descriptor.
-unsafe fn sizes(probabilities: *mut c_void) -> Option<[u64; 3]> {
-    // SAFETY: the caller's promise.
-    let probabilities = unsafe { tensor(probabilities) }?;
-    Some([0, 1, 2].map(|index| u64::from(probabilities.size(index).unsigned_abs())))
+fn sizes(probabilities: &Tensor) -> [u64; 3] {
+    [0, 1, 2].map(|index| u64::from(probabilities.size(index).unsigned_abs()))
 }
 
 /// The workspace of a loss whose labels lie on the host. It grows with the longest of them.
-pub unsafe fn cudnnGetCTCLossWorkspaceSize(
+pub fn cudnnGetCTCLossWorkspaceSize(
     _handle: *mut c_void,
-    probabilities: *mut c_void,
+    probabilities: Handle<'_, Tensor>,
     _gradients: *mut c_void,
     _labels: *const i32,
-    label_lengths: *const i32,
+    label_lengths: Memory<'_>,
     _input_lengths: *const i32,
     _algorithm: i32,
     _loss: *mut c_void,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors, a label length for every sequence, and an out-parameter.
-    unsafe {
-        put(size, 0);
-        let Some([steps, sequences, letters]) = sizes(probabilities) else { return BAD_PARAM };
-        let lengths = take(label_lengths, i32::try_from(sequences).unwrap_or(0));
-        let longest = lengths.into_iter().max().and_then(|length| u64::try_from(length).ok()).unwrap_or(0);
-        put(size, usize::try_from(workspace(steps, sequences, letters, longest, true)).unwrap_or(usize::MAX));
-    }
-    SUCCESS
+    size: Out<'_, usize>,
+) -> Result<()> {
+    size.set(0);
+    let [steps, sequences, letters] = sizes(known(&probabilities)?);
+    let count = i32::try_from(sequences).map_or(0, i32::unsigned_abs);
+    // SAFETY: cuDNN's contract: null, or a label length for every sequence.
+    let lengths: Items<'_, i32> = unsafe { pass_many::<Any, _>(label_lengths.address(), count as usize) };
+    let longest = lengths.iter().max().and_then(|length| u64::try_from(length).ok()).unwrap_or(0);
+    size.set(usize::try_from(workspace(steps, sequences, letters, longest, true)).unwrap_or(usize::MAX));
+    Ok(())
 }
 
 /// The workspace of a loss whose labels lie on the card. It goes by the longest label that was announced.
-pub unsafe fn cudnnGetCTCLossWorkspaceSize_v8(
+pub fn cudnnGetCTCLossWorkspaceSize_v8(
     _handle: *mut c_void,
     _algorithm: i32,
-    loss: *mut c_void,
-    probabilities: *mut c_void,
+    loss: Handle<'_, Ctc>,
+    probabilities: Handle<'_, Tensor>,
     _gradients: *mut c_void,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors and an out-parameter.
-    unsafe {
-        put(size, 0);
-        let (Some(own), Some([steps, sequences, letters])) = (object::get::<Ctc>(loss), sizes(probabilities)) else {
-            return BAD_PARAM;
-        };
-        let longest = u64::try_from(own.longest_label).unwrap_or(0);
-        put(size, usize::try_from(workspace(steps, sequences, letters, longest, false)).unwrap_or(usize::MAX));
-    }
-    SUCCESS
+    size: Out<'_, usize>,
+) -> Result<()> {
+    size.set(0);
+    let (own, [steps, sequences, letters]) = (known(&loss)?, sizes(known(&probabilities)?));
+    let longest = u64::try_from(own.longest_label).unwrap_or(0);
+    size.set(usize::try_from(workspace(steps, sequences, letters, longest, false)).unwrap_or(usize::MAX));
+    Ok(())
 }
 
 #[cfg(test)]

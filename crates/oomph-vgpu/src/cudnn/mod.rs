@@ -1,34 +1,36 @@
 //! cuDNN.
 //!
-//! - `backend`: the graph API, by which frameworks ask for convolutions and attention. The program's own libcudnn
-//!   answers (`real`, in its own `namespace`), given a description of the card (`props`) instead of a handle; where none can be asked,
-//!   `model` does.
+//! - `backend`: the graph API, by which frameworks ask for convolutions and attention. Its `descriptors` are made by the
+//!   program's own libcudnn (`crate::libcudnn`), which is given a description of the `card` instead of a handle; where none
+//!   can be asked (`source`), `model` makes them.
 //! - The older API, by which frameworks still ask for recurrent networks (`rnn`, `rnn_v6`, `rnn_sizes`), batch
-//!   normalization (`norm`), classification losses (`loss`) and some convolutions (`convolution`, which asks the graph
-//!   API through `graph`). Its descriptors are structures of this library (`object`, `tensor`, `layers`, `attention`).
+//!   normalization (`norm`), classification losses (`loss`) and some convolutions (`convolution`, and `algorithm`, which
+//!   asks the graph API through `graph`). Its descriptors are structures of this library (`object`, `tensor`, `layers`,
+//!   `attention`).
 //! - `library`: versions, handles, errors.
 
 #![allow(clippy::too_many_arguments, reason = "the parameters are those of cuDNN's headers")]
 
+mod algorithm;
 mod attention;
 mod backend;
+mod card;
 mod convolution;
+mod descriptors;
 mod graph;
 mod layers;
 mod library;
 mod loss;
 mod model;
-pub mod namespace;
 mod norm;
 mod object;
-mod props;
-mod real;
 mod rnn;
 mod rnn_sizes;
 mod rnn_v6;
+mod source;
 mod tensor;
-mod work;
 
+pub use algorithm::*;
 pub use attention::*;
 pub use backend::*;
 pub use convolution::*;
@@ -39,3 +41,6 @@ pub use norm::*;
 pub use rnn::*;
 pub use rnn_v6::*;
 pub use tensor::*;
+
+#[cfg(test)]
+mod tests;

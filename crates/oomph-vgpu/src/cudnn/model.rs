@@ -7,26 +7,22 @@
 //! 0 and a little above the estimate.
 
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 
-use super::backend::{
-    ATTR_HEURISTICS_MODE, ATTR_HEURISTICS_RESULTS, ATTR_PLAN_CONFIG, ATTR_PLAN_WORKSPACE, MODE_FALLBACK,
-    TYPE_DESCRIPTOR, TYPE_INT64,
+use super::card;
+use super::object::{self, Handle, Kind, change, known};
+use crate::boundary::{Any, Out, pass};
+use crate::libcudnn::attribute::{
+    ATTR_CONFIG_ENGINE, ATTR_CONFIG_WORKSPACE, ATTR_HEURISTICS_MODE, ATTR_HEURISTICS_RESULTS, ATTR_PLAN_CONFIG,
+    ATTR_PLAN_WORKSPACE, ATTR_TENSOR_DIMENSIONS, ATTR_TENSOR_STRIDES, ATTR_TENSOR_TYPE, Descriptor, Elements,
+    MODE_FALLBACK, Places, TENSOR, TYPE_DESCRIPTOR, TYPE_INT64,
 };
-use super::object::{self, BAD_PARAM, Object, SUCCESS};
-use super::{props, tensor};
-use crate::boundary::put;
+use crate::libcudnn::data_type;
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 const CONVOLUTION_FORWARD: i32 = 10;
 const CONVOLUTION_BACKWARD_DATA: i32 = 12;
-const TENSOR: i32 = 17;
 
-const ATTR_CONFIG_ENGINE: i32 = 300;
-const ATTR_CONFIG_WORKSPACE: i32 = 303;
 const ATTR_GRAPH_ENGINE_COUNT: i32 = 802;
-const ATTR_TENSOR_TYPE: i32 = 901;
-const ATTR_TENSOR_DIMENSIONS: i32 = 902;
-const ATTR_TENSOR_STRIDES: i32 = 903;
 const ATTR_ENGINE_GRAPH: i32 = 1300;
 const ATTR_ENGINE_INDEX: i32 = 1301;
 
@@ -40,8 +36,8 @@ struct Attribute {
     bytes: Vec<u8>,
 }
 
-/// A descriptor of the model.
-struct Descriptor {
+/// What the model knows of a descriptor.
+struct Described {
     kind: i32,
     attributes: BTreeMap<i32, Attribute>,
     /// For a tensor its own size, for everything that was built from tensors the workspace, in bytes.
@@ -50,159 +46,101 @@ struct Descriptor {
     converted: bool,
 }
 
-impl Object for Descriptor {
+impl Kind for Described {
     const KIND: u64 = 100;
 }
 
-/// How long an element is.
-fn element_size(kind: i32) -> usize {
-    match kind {
-        // HANDLE, INT64, DOUBLE, VOID_PTR, BACKEND_DESCRIPTOR
-        0 | 3 | 5 | 6 | 15 => 8,
-        // BOOLEAN, CHAR
-        2 | 24 => 1,
-        // FRACTION
-        26 => 16,
-        // FLOAT, INT32 and the enumerations
-        _ => 4,
-    }
+/// The model's side of a descriptor.
+fn handle(descriptor: Descriptor<'_>) -> Handle<'_, Described> {
+    // SAFETY: where the model answers, it makes all of the program's descriptors.
+    unsafe { pass::<Any, _>(descriptor.pointer()) }
 }
 
 /// Makes a descriptor.
-///
-/// # Safety
-/// `out` may be written.
-pub unsafe fn create(kind: i32, out: *mut *mut c_void) -> u32 {
-    let descriptor = Descriptor { kind, attributes: BTreeMap::new(), bytes: 0, converted: false };
-    // SAFETY: the caller's promise.
-    unsafe { object::create(out, descriptor) }
+pub fn create(kind: i32) -> Descriptor<'static> {
+    let new = object::make(Described { kind, attributes: BTreeMap::new(), bytes: 0, converted: false });
+    // SAFETY: it was made just now.
+    unsafe { pass::<Any, _>(new) }
 }
 
 /// Ends a descriptor.
-///
-/// # Safety
-/// It is null or one of the model's, and not used again.
-pub unsafe fn destroy(descriptor: *mut c_void) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe { object::destroy::<Descriptor>(descriptor) }
+pub fn destroy(descriptor: Descriptor<'_>) -> Result<()> {
+    object::destroy(handle(descriptor))
 }
 
 /// Sets an attribute. Descriptors hand on what they know when they are set, because a program may destroy them before
 /// the one that was built from them.
-///
-/// # Safety
-/// The descriptor is one of the model's; `elements` holds `count` elements of the type.
-pub unsafe fn set(descriptor: *mut c_void, name: i32, kind: i32, count: i64, elements: *const c_void) -> u32 {
-    let length = usize::try_from(count).ok().filter(|count| *count <= MOST_ELEMENTS);
-    // SAFETY: the caller's promise.
-    let (Some(own), Some(length)) = (unsafe { object::get::<Descriptor>(descriptor) }, length) else {
-        return BAD_PARAM;
-    };
+pub fn set(descriptor: Descriptor<'_>, name: i32, elements: Elements<'_>) -> Result<()> {
+    let length = usize::try_from(elements.count()).ok().filter(|count| *count <= MOST_ELEMENTS);
+    let length = length.ok_or(CudnnStatus::BAD_PARAM)?;
+    let mut own = handle(descriptor);
+    known(&own)?;
     if elements.is_null() && length > 0 {
-        return BAD_PARAM;
+        return Err(CudnnStatus::BAD_PARAM);
     }
+    let kind = elements.kind();
     if kind == TYPE_DESCRIPTOR {
-        for index in 0..length {
-            // SAFETY: the caller's promise: an array of that many descriptors.
-            let child = unsafe { elements.cast::<*mut c_void>().add(index).read_unaligned() };
-            // SAFETY: the program's descriptors are the model's, and none is its own child.
-            if let Some(child) = unsafe { object::get::<Descriptor>(child) } {
-                own.learn(child.kind, child.bytes, child.converted);
-            }
+        for child in (0..length).filter_map(|index| elements.descriptor(index)) {
+            let child = handle(child);
+            let Ok((kind, bytes, converted)) = known(&child).map(|child| (child.kind, child.bytes, child.converted))
+            else {
+                continue;
+            };
+            change(&mut own)?.learn(kind, bytes, converted);
         }
     }
-    let bytes = if length == 0 {
-        Vec::new()
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(elements.cast::<u8>(), length * element_size(kind)) }.to_vec()
-    };
-    own.attributes.insert(name, Attribute { kind, count, bytes });
-    SUCCESS
+    let attribute = Attribute { kind, count: elements.count(), bytes: elements.bytes().collect() };
+    change(&mut own)?.attributes.insert(name, attribute);
+    Ok(())
 }
 
-/// Reads an attribute.
-///
-/// # Safety
-/// The descriptor is one of the model's; `count` may be written or is null; `elements` is null or has room for
-/// `requested` elements.
-pub unsafe fn get(
-    descriptor: *mut c_void,
-    name: i32,
-    kind: i32,
-    requested: i64,
-    count: *mut i64,
-    elements: *mut c_void,
-) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe { put(count, 0) };
-    // SAFETY: the caller's promise.
-    let Some(own) = (unsafe { object::get::<Descriptor>(descriptor) }) else { return BAD_PARAM };
-    let wanted = requested > 0 && !elements.is_null();
-    match name {
-        ATTR_HEURISTICS_RESULTS | ATTR_CONFIG_ENGINE | ATTR_PLAN_CONFIG | ATTR_ENGINE_GRAPH
-            if kind == TYPE_DESCRIPTOR =>
-        {
-            if wanted {
-                // SAFETY: the program passes descriptors to be filled.
-                let child = unsafe { elements.cast::<*mut c_void>().read_unaligned() };
-                // SAFETY: as above; the descriptor to be filled is not the one that is read.
-                if let Some(child) = unsafe { object::get::<Descriptor>(child) } {
-                    // The engines of last resort need no workspace: PyTorch comes to them where none could be had.
-                    child.bytes = if name == ATTR_HEURISTICS_RESULTS && own.is_last_resort() { 0 } else { own.bytes };
-                }
+/// Reads an attribute, and how many elements it has.
+pub fn get(descriptor: Descriptor<'_>, name: i32, places: Places<'_>, count: Out<'_, i64>) -> Result<()> {
+    count.set(0);
+    let own = handle(descriptor);
+    let own = known(&own)?;
+    match (name, places.held().kind()) {
+        (ATTR_HEURISTICS_RESULTS | ATTR_CONFIG_ENGINE | ATTR_PLAN_CONFIG | ATTR_ENGINE_GRAPH, TYPE_DESCRIPTOR) => {
+            // The engines of last resort need no workspace: PyTorch comes to them where none could be had.
+            let bytes = if name == ATTR_HEURISTICS_RESULTS && own.is_last_resort() { 0 } else { own.bytes };
+            if let Some(child) = places.held().descriptor(0)
+                && let Ok(child) = change(&mut handle(child))
+            {
+                child.bytes = bytes;
             }
-            // SAFETY: the caller's promise.
-            unsafe { put(count, 1) };
+            count.set(1);
         }
-        ATTR_PLAN_WORKSPACE | ATTR_CONFIG_WORKSPACE | ATTR_GRAPH_ENGINE_COUNT | ATTR_ENGINE_INDEX
-            if kind == TYPE_INT64 =>
-        {
-            let value = match name {
+        (ATTR_PLAN_WORKSPACE | ATTR_CONFIG_WORKSPACE | ATTR_GRAPH_ENGINE_COUNT | ATTR_ENGINE_INDEX, TYPE_INT64) => {
+            places.set_long(match name {
                 ATTR_GRAPH_ENGINE_COUNT => 1,
                 ATTR_ENGINE_INDEX => 0,
                 _ => i64::try_from(own.bytes).unwrap_or(i64::MAX),
-            };
-            if wanted {
-                // SAFETY: there is room for at least one element.
-                unsafe { put(elements.cast(), value) };
-            }
-            // SAFETY: the caller's promise.
-            unsafe { put(count, 1) };
+            });
+            count.set(1);
         }
-        _ => {
-            let Some(attribute) = own.attributes.get(&name).filter(|attribute| attribute.kind == kind) else {
-                return SUCCESS;
-            };
-            if wanted {
-                let room = usize::try_from(requested).unwrap_or(0).saturating_mul(element_size(kind));
-                let length = attribute.bytes.len().min(room);
-                // SAFETY: there is room for `room` bytes, and the attribute holds `length`.
-                unsafe { std::ptr::copy_nonoverlapping(attribute.bytes.as_ptr(), elements.cast(), length) };
+        (_, kind) => {
+            if let Some(attribute) = own.attributes.get(&name).filter(|attribute| attribute.kind == kind) {
+                places.fill(&attribute.bytes);
+                count.set(attribute.count);
             }
-            // SAFETY: the caller's promise.
-            unsafe { put(count, attribute.count) };
         }
     }
-    SUCCESS
+    Ok(())
 }
 
 /// Finalizes a descriptor.
-///
-/// # Safety
-/// The descriptor is one of the model's.
-pub unsafe fn finalize(descriptor: *mut c_void) -> u32 {
-    // SAFETY: the caller's promise.
-    let Some(own) = (unsafe { object::get::<Descriptor>(descriptor) }) else { return BAD_PARAM };
+pub fn finalize(descriptor: Descriptor<'_>) -> Result<()> {
+    let mut own = handle(descriptor);
+    let own = change(&mut own)?;
     match own.kind {
         TENSOR => own.measure(),
         CONVOLUTION_FORWARD..=CONVOLUTION_BACKWARD_DATA if !own.converted => own.bytes = 0,
         _ => {}
     }
-    SUCCESS
+    Ok(())
 }
 
-impl Descriptor {
+impl Described {
     /// Whether heuristics are asked for the engines that always work.
     fn is_last_resort(&self) -> bool {
         let mode = self.attributes.get(&ATTR_HEURISTICS_MODE);
@@ -237,13 +175,13 @@ impl Descriptor {
             .and_then(|attribute| attribute.bytes.first_chunk::<4>())
             .map_or(0, |bytes| i32::from_ne_bytes(*bytes));
         let elements: u64 = dimensions.iter().map(|size| size.unsigned_abs()).fold(1, u64::saturating_mul);
-        self.bytes = elements.saturating_mul(tensor::bits(kind) as u64) / 8;
+        self.bytes = elements.saturating_mul(data_type::bits(kind) as u64) / 8;
         let channels_last = strides.get(1).is_none_or(|stride| *stride == 1);
         // Tensor cores take half from Volta on, single precision (as TF32) from Ampere on.
-        let version = props::current().map_or(0, |card| card.version);
+        let version = card::current().map_or(0, |card| card.version);
         let tensor_cores = match kind {
-            tensor::HALF => version >= 700,
-            tensor::BFLOAT16 | tensor::FLOAT => version >= 800,
+            data_type::HALF => version >= 700,
+            data_type::BFLOAT16 | data_type::FLOAT => version >= 800,
             _ => false,
         };
         self.converted = tensor_cores && !channels_last;
@@ -255,73 +193,71 @@ mod tests {
     use super::*;
     use std::ptr;
 
-    fn make(kind: i32) -> *mut c_void {
-        let mut out = ptr::null_mut();
-        // SAFETY: a local variable.
-        assert_eq!(unsafe { create(kind, &raw mut out) }, SUCCESS);
-        out
+    /// Reads one number of a descriptor.
+    fn long(descriptor: Descriptor<'_>, name: i32) -> (i64, i64) {
+        let (mut count, mut value) = (-1, [-1_i64]);
+        let places = Places::of(TYPE_INT64, &mut value);
+        assert_eq!(get(descriptor, name, places, Out::to(&mut count)), Ok(()));
+        let [value] = value;
+        (count, value)
+    }
+
+    fn join(descriptor: Descriptor<'_>, name: i32, part: Descriptor<'_>) {
+        assert_eq!(set(descriptor, name, Elements::descriptors(&[part])), Ok(()));
+    }
+
+    /// Null, with what the program says of it.
+    fn null<'a>(kind: i32, count: i64) -> Places<'a> {
+        // SAFETY: null is what the program may pass.
+        unsafe { Places::new(kind, count, ptr::null_mut()) }
     }
 
     #[test]
     fn a_fake_descriptor_counts_as_frameworks_expect() {
-        let (heuristics, config, plan) = (make(4), make(3), make(5));
+        let (heuristics, config, plan) = (create(4), create(3), create(5));
         let mut count = -1;
-        // SAFETY: descriptors of the model and local variables throughout.
-        unsafe {
-            assert_eq!(get(heuristics, 202, 15, 0, &raw mut count, ptr::null_mut()), SUCCESS);
-            assert_eq!(count, 1);
-            let mut configs = [config];
-            assert_eq!(get(heuristics, 202, 15, 1, &raw mut count, configs.as_mut_ptr().cast()), SUCCESS);
-            assert_eq!(set(plan, 401, 15, 1, configs.as_ptr().cast()), SUCCESS);
-            let mut workspace = -1_i64;
-            assert_eq!(get(plan, 402, 3, 1, &raw mut count, (&raw mut workspace).cast()), SUCCESS);
-            assert_eq!((count, workspace), (1, 0));
-            assert_eq!(get(config, 302, 15, 8, &raw mut count, ptr::null_mut()), SUCCESS);
-            assert_eq!(count, 0, "there are no knobs");
-            for descriptor in [heuristics, config, plan] {
-                assert_eq!(destroy(descriptor), SUCCESS);
-            }
+        assert_eq!(get(heuristics, 202, null(TYPE_DESCRIPTOR, 0), Out::to(&mut count)), Ok(()));
+        assert_eq!(count, 1);
+        let mut configs = [config];
+        assert_eq!(get(heuristics, 202, Places::descriptors(&mut configs), Out::to(&mut count)), Ok(()));
+        join(plan, 401, config);
+        assert_eq!(long(plan, 402), (1, 0));
+        assert_eq!(get(config, 302, null(TYPE_DESCRIPTOR, 8), Out::to(&mut count)), Ok(()));
+        assert_eq!(count, 0, "there are no knobs");
+        for descriptor in [heuristics, config, plan] {
+            assert_eq!(destroy(descriptor), Ok(()));
         }
     }
 
     #[test]
     fn the_engines_of_last_resort_need_no_workspace() {
-        let (heuristics, config, graph) = (make(4), make(3), make(15));
+        let (heuristics, config, graph) = (create(4), create(3), create(15));
         let enumeration = 8;
         for (mode, expected) in [(0_i32, 120), (MODE_FALLBACK, 0)] {
-            // SAFETY: as above.
-            unsafe {
-                if let Some(graph) = object::get::<Descriptor>(graph) {
-                    graph.bytes = 120;
-                }
-                assert_eq!(set(heuristics, 201, 15, 1, (&raw const graph).cast()), SUCCESS);
-                assert_eq!(set(heuristics, ATTR_HEURISTICS_MODE, enumeration, 1, (&raw const mode).cast()), SUCCESS);
-                let mut configs = [config];
-                let (mut count, mut workspace) = (0, -1_i64);
-                assert_eq!(get(heuristics, 202, 15, 1, &raw mut count, configs.as_mut_ptr().cast()), SUCCESS);
-                assert_eq!(get(config, 303, 3, 1, &raw mut count, (&raw mut workspace).cast()), SUCCESS);
-                assert_eq!(workspace, expected);
-            }
+            change(&mut handle(graph)).expect("the graph is alive").bytes = 120;
+            join(heuristics, 201, graph);
+            assert_eq!(set(heuristics, ATTR_HEURISTICS_MODE, Elements::of(enumeration, &[mode])), Ok(()));
+            let (mut configs, mut count) = ([config], 0);
+            assert_eq!(get(heuristics, 202, Places::descriptors(&mut configs), Out::to(&mut count)), Ok(()));
+            assert_eq!(long(config, 303), (1, expected));
         }
     }
 
     #[test]
     fn a_workspace_travels_from_the_tensors_to_the_plan() {
-        let (operation, graph, plan) = (make(10), make(15), make(5));
-        // SAFETY: as above.
-        unsafe {
-            if let Some(operation) = object::get::<Descriptor>(operation) {
-                operation.learn(TENSOR, 100, true);
-                operation.learn(TENSOR, 20, true);
-            }
-            assert_eq!(finalize(operation), SUCCESS);
-            assert_eq!(set(graph, 801, 15, 1, (&raw const operation).cast()), SUCCESS);
-            assert_eq!(destroy(operation), SUCCESS);
-            assert_eq!(set(plan, 401, 15, 1, (&raw const graph).cast()), SUCCESS);
-            let (mut count, mut workspace) = (0, 0_i64);
-            assert_eq!(get(plan, 402, 3, 1, &raw mut count, (&raw mut workspace).cast()), SUCCESS);
-            assert_eq!(workspace, 120);
-            assert_eq!(set(graph, 801, 3, i64::MAX, ptr::null()), BAD_PARAM, "a hostile count is refused");
+        let (operation, graph, plan) = (create(10), create(15), create(5));
+        {
+            let mut operation = handle(operation);
+            let operation = change(&mut operation).expect("the operation is alive");
+            operation.learn(TENSOR, 100, true);
+            operation.learn(TENSOR, 20, true);
         }
+        assert_eq!(finalize(operation), Ok(()));
+        join(graph, 801, operation);
+        assert_eq!(destroy(operation), Ok(()));
+        join(plan, 401, graph);
+        assert_eq!(long(plan, 402), (1, 120));
+        let hostile = null(TYPE_INT64, i64::MAX).held();
+        assert_eq!(set(graph, 801, hostile), Err(CudnnStatus::BAD_PARAM), "a hostile count is refused");
     }
 }

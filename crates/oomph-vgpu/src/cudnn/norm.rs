@@ -1,15 +1,19 @@
-//! Batch normalization: the memory that it asks for beside its tensors, and what it moves.
+//! Batch normalization: the memory that it needs in addition to its tensors, and what it moves.
 //!
 //! cuDNN's size functions want a handle. Their answers were taken from cuDNN 9.26 and 9.1, which agree, and do not
 //! depend on the card from compute capability 6.0 on: nothing for tensors in NCHW order, and for channels-last tensors
 //! in the persistent mode the partial sums of blocks of rows.
 
+#![deny(unsafe_code)]
+
 use std::ffi::c_void;
 
-use super::object::{BAD_PARAM, SUCCESS};
-use super::tensor::{FLOAT, Tensor, tensor};
-use crate::boundary::put;
-use crate::work;
+use super::object::{Handle, known};
+use super::tensor::Tensor;
+use crate::boundary::Out;
+use crate::gpu::gpu;
+use crate::libcudnn::data_type::FLOAT;
+use crate::libcudnn::status::Result;
 
 /// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`
 const PERSISTENT: i32 = 2;
@@ -60,64 +64,54 @@ fn reserve(operations: i32, x: &Tensor) -> u64 {
 }
 
 /// Writes a size that depends on one tensor.
-///
-/// # Safety
-/// A tensor descriptor and an out-parameter.
-unsafe fn write(x: *mut c_void, size: *mut usize, work: impl FnOnce(&Tensor) -> u64) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        put(size, 0);
-        let Some(x) = tensor(x) else { return BAD_PARAM };
-        put(size, usize::try_from(work(x)).unwrap_or(usize::MAX));
-    }
-    SUCCESS
+fn write(x: Handle<'_, Tensor>, size: Out<'_, usize>, work: impl FnOnce(&Tensor) -> u64) -> Result<()> {
+    size.set(0);
+    size.set(usize::try_from(work(known(&x)?)).unwrap_or(usize::MAX));
+    Ok(())
 }
 
 /// The workspace of the forward pass.
-pub unsafe fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+pub fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     _handle: *mut c_void,
     mode: i32,
     _operations: i32,
-    x: *mut c_void,
+    x: Handle<'_, Tensor>,
     _z: *mut c_void,
     _y: *mut c_void,
     _parameters: *mut c_void,
     _activation: *mut c_void,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors and an out-parameter.
-    unsafe { write(x, size, |x| forward(mode, x)) }
+    size: Out<'_, usize>,
+) -> Result<()> {
+    write(x, size, |x| forward(mode, x))
 }
 
 /// The workspace of the backward pass.
-pub unsafe fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+pub fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     _handle: *mut c_void,
     mode: i32,
     _operations: i32,
-    x: *mut c_void,
+    x: Handle<'_, Tensor>,
     _y: *mut c_void,
     _dy: *mut c_void,
     _dz: *mut c_void,
     _dx: *mut c_void,
     _parameters: *mut c_void,
     _activation: *mut c_void,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors and an out-parameter.
-    unsafe { write(x, size, |x| backward(mode, x)) }
+    size: Out<'_, usize>,
+) -> Result<()> {
+    write(x, size, |x| backward(mode, x))
 }
 
 /// What the forward pass keeps for the backward pass.
-pub unsafe fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
+pub fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     _handle: *mut c_void,
     _mode: i32,
     operations: i32,
     _activation: *mut c_void,
-    x: *mut c_void,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors and an out-parameter.
-    unsafe { write(x, size, |x| reserve(operations, x)) }
+    x: Handle<'_, Tensor>,
+    size: Out<'_, usize>,
+) -> Result<()> {
+    write(x, size, |x| reserve(operations, x))
 }
 
 /// The newer API's mode, as the older one says it.
@@ -127,31 +121,30 @@ fn older_mode(mode: i32, algorithm: i32) -> i32 {
 }
 
 /// The workspace of the forward pass, by the newer API.
-pub unsafe fn cudnnGetNormalizationForwardTrainingWorkspaceSize(
+pub fn cudnnGetNormalizationForwardTrainingWorkspaceSize(
     _handle: *mut c_void,
     mode: i32,
     _operations: i32,
     algorithm: i32,
-    x: *mut c_void,
+    x: Handle<'_, Tensor>,
     _z: *mut c_void,
     _y: *mut c_void,
     _scale: *mut c_void,
     _activation: *mut c_void,
     _mean: *mut c_void,
-    size: *mut usize,
+    size: Out<'_, usize>,
     _groups: i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors and an out-parameter.
-    unsafe { write(x, size, |x| forward(older_mode(mode, algorithm), x)) }
+) -> Result<()> {
+    write(x, size, |x| forward(older_mode(mode, algorithm), x))
 }
 
 /// The workspace of the backward pass, by the newer API.
-pub unsafe fn cudnnGetNormalizationBackwardWorkspaceSize(
+pub fn cudnnGetNormalizationBackwardWorkspaceSize(
     _handle: *mut c_void,
     mode: i32,
     _operations: i32,
     algorithm: i32,
-    x: *mut c_void,
+    x: Handle<'_, Tensor>,
     _y: *mut c_void,
     _dy: *mut c_void,
     _dz: *mut c_void,
@@ -159,48 +152,41 @@ pub unsafe fn cudnnGetNormalizationBackwardWorkspaceSize(
     _parameters: *mut c_void,
     _activation: *mut c_void,
     _mean: *mut c_void,
-    size: *mut usize,
+    size: Out<'_, usize>,
     _groups: i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors and an out-parameter.
-    unsafe { write(x, size, |x| backward(older_mode(mode, algorithm), x)) }
+) -> Result<()> {
+    write(x, size, |x| backward(older_mode(mode, algorithm), x))
 }
 
 /// What the forward pass keeps for the backward pass, by the newer API.
-pub unsafe fn cudnnGetNormalizationTrainingReserveSpaceSize(
+pub fn cudnnGetNormalizationTrainingReserveSpaceSize(
     _handle: *mut c_void,
     _mode: i32,
     operations: i32,
     _algorithm: i32,
     _activation: *mut c_void,
-    x: *mut c_void,
-    size: *mut usize,
+    x: Handle<'_, Tensor>,
+    size: Out<'_, usize>,
     _groups: i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors and an out-parameter.
-    unsafe { write(x, size, |x| reserve(operations, x)) }
+) -> Result<()> {
+    write(x, size, |x| reserve(operations, x))
 }
 
 /// Counts a normalization that goes over its tensor so many times.
-///
-/// # Safety
-/// The descriptor is null or a tensor's.
-unsafe fn count(x: *mut c_void, times: u64) -> u32 {
-    // SAFETY: the caller's promise.
-    if let Some(x) = unsafe { tensor(x) } {
-        work::kernel((x.bytes() as u64).saturating_mul(times));
+fn count(x: Handle<'_, Tensor>, times: u64) {
+    if let Ok(x) = known(&x) {
+        gpu().work.kernel((x.bytes() as u64).saturating_mul(times));
     }
-    SUCCESS
 }
 
 /// A forward pass: the tensor is read for its mean and variance, and once more to be normalized.
-pub unsafe fn cudnnBatchNormalizationForwardTrainingEx(
+pub fn cudnnBatchNormalizationForwardTrainingEx(
     _handle: *mut c_void,
     _mode: i32,
     _operations: i32,
     _alpha: *const c_void,
     _beta: *const c_void,
-    x: *mut c_void,
+    x: Handle<'_, Tensor>,
     _x_data: *const c_void,
     _z: *mut c_void,
     _z_data: *const c_void,
@@ -220,13 +206,13 @@ pub unsafe fn cudnnBatchNormalizationForwardTrainingEx(
     _workspace_size: usize,
     _reserve: *mut c_void,
     _reserve_size: usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a tensor's descriptor.
-    unsafe { count(x, 3) }
+) -> Result<()> {
+    count(x, 3);
+    Ok(())
 }
 
 /// A backward pass: the tensor and its gradient are read for the sums, and once more for the result.
-pub unsafe fn cudnnBatchNormalizationBackwardEx(
+pub fn cudnnBatchNormalizationBackwardEx(
     _handle: *mut c_void,
     _mode: i32,
     _operations: i32,
@@ -234,7 +220,7 @@ pub unsafe fn cudnnBatchNormalizationBackwardEx(
     _beta_data: *const c_void,
     _alpha_parameter: *const c_void,
     _beta_parameter: *const c_void,
-    x: *mut c_void,
+    x: Handle<'_, Tensor>,
     _x_data: *const c_void,
     _y: *mut c_void,
     _y_data: *const c_void,
@@ -257,15 +243,15 @@ pub unsafe fn cudnnBatchNormalizationBackwardEx(
     _workspace_size: usize,
     _reserve: *mut c_void,
     _reserve_size: usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a tensor's descriptor.
-    unsafe { count(x, 5) }
+) -> Result<()> {
+    count(x, 5);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tensor::HALF;
     use super::*;
+    use crate::libcudnn::data_type::HALF;
 
     fn image(kind: i32, n: i32, c: i32, side: i32, channels_last: bool) -> Tensor {
         let strides = if channels_last {

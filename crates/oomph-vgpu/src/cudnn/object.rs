@@ -1,128 +1,98 @@
-//! The objects behind cuDNN's opaque pointers, and the way out of a function: statuses and out-parameters.
+//! The objects behind cuDNN's opaque pointers.
 
 use std::ffi::c_void;
-use std::ptr;
 
-use crate::boundary::put;
-
-/// The call did what it says.
-pub const SUCCESS: u32 = 0;
-/// There is no card, or no library.
-pub const NOT_INITIALIZED: u32 = 1001;
-/// An argument is null or out of range.
-pub const BAD_PARAM: u32 = 2000;
-/// cuDNN has no such operation.
-pub const NOT_SUPPORTED: u32 = 3000;
+use crate::boundary::{self, Object, Out, hand_out};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// A structure that the program knows only by its address.
-pub trait Object: Sized {
-    /// Tells the structures apart, so that a pointer of the wrong kind is refused rather than believed.
+pub trait Kind {
+    /// Distinguishes the structures, so that a pointer of the wrong kind is refused rather than believed.
     const KIND: u64;
 }
 
 /// What the address points at.
 #[repr(C)]
-struct Tagged<T> {
-    kind: u64,
+pub struct Sealed<T> {
+    seal: u64,
     value: T,
 }
 
 /// Mixed into every kind, so that memory that happens to hold a small number is not taken for an object.
 const SEAL: u64 = 0x6f6f_6d70_6400_0000;
 
-/// Makes an object and writes its address.
-///
-/// # Safety
-/// `out` is null or may be written.
-pub unsafe fn create<T: Object>(out: *mut *mut c_void, value: T) -> u32 {
-    if out.is_null() {
-        return BAD_PARAM;
+// SAFETY: cuDNN leaves the sharing of descriptors between threads to the program, and the seal is written only when an
+// object is given up.
+unsafe impl<T: Kind> Object for Sealed<T> {
+    fn is_live(&self) -> bool {
+        self.seal == SEAL | T::KIND
     }
-    let object = Box::new(Tagged { kind: SEAL | T::KIND, value });
-    // SAFETY: the caller's promise.
-    unsafe { put(out, Box::into_raw(object).cast()) };
-    SUCCESS
+
+    unsafe fn is_live_at(at: *const Self) -> bool {
+        // SAFETY: the caller's promise: an object of cuDNN's, and each begins with its seal.
+        unsafe { (*at).seal == SEAL | T::KIND }
+    }
 }
 
-/// The object at an address; `None` where the address holds none of this kind.
-///
-/// # Safety
-/// `address` is null or was handed out by cuDNN (any kind of object), and nobody else writes the object meanwhile:
-/// cuDNN leaves the sharing of descriptors between threads to the program.
-pub unsafe fn get<'a, T: Object>(address: *mut c_void) -> Option<&'a mut T> {
-    let object = address.cast::<Tagged<T>>();
-    if object.is_null() || !object.is_aligned() {
-        return None;
+/// The handle of one kind of object.
+pub type Handle<'a, T> = boundary::Handle<'a, Sealed<T>>;
+/// The handle of one kind of object, among several that the program passes.
+pub type Held<'a, T> = boundary::Held<'a, Sealed<T>>;
+
+/// The object of a handle, or what cuDNN answers to others.
+pub fn known<'a, T: Kind>(handle: &'a Handle<'_, T>) -> Result<&'a T> {
+    handle.get().map(|object| &object.value).ok_or(CudnnStatus::BAD_PARAM)
+}
+
+/// The object of a handle, to be changed.
+pub fn change<'a, T: Kind>(handle: &'a mut Handle<'_, T>) -> Result<&'a mut T> {
+    handle.edit().map(|object| &mut object.value).ok_or(CudnnStatus::BAD_PARAM)
+}
+
+/// Makes an object, whose address the program holds until it is destroyed.
+pub fn make<T: Kind>(value: T) -> *mut c_void {
+    hand_out(Sealed { seal: SEAL | T::KIND, value })
+}
+
+/// Makes an object and writes its address.
+pub fn create<T: Kind>(out: Out<'_, *mut c_void>, value: T) -> Result<()> {
+    if out.is_null() {
+        return Err(CudnnStatus::BAD_PARAM);
     }
-    // SAFETY: every object begins with its kind, and the caller promises that this is one.
-    if unsafe { (*object).kind } != SEAL | T::KIND {
-        return None;
-    }
-    // SAFETY: the kind says that the value is a `T`; the caller promises that it is not shared.
-    Some(unsafe { &mut (*object).value })
+    out.set(make(value));
+    Ok(())
 }
 
 /// Ends an object.
-///
-/// # Safety
-/// As for [`get`], and the address is not used again.
-pub unsafe fn destroy<T: Object>(address: *mut c_void) -> u32 {
-    // SAFETY: the caller's promise.
-    if unsafe { get::<T>(address) }.is_none() {
-        // Destroying nothing is allowed; destroying something else is the program's error.
-        return if address.is_null() { SUCCESS } else { BAD_PARAM };
+pub fn destroy<T: Kind>(handle: Handle<'_, T>) -> Result<()> {
+    // Destroying nothing is allowed; destroying something else is the program's error.
+    if handle.is_null() {
+        return Ok(());
     }
-    // SAFETY: the object was made by `create` from a box of this very type, as its kind says.
-    let mut object = unsafe { Box::from_raw(address.cast::<Tagged<T>>()) };
-    // A second destruction of the same address should find no kind.
-    // SAFETY: the field is a valid place for the write, which must not be optimized away before the memory is freed.
-    unsafe { ptr::write_volatile(&raw mut object.kind, 0) };
-    SUCCESS
-}
-
-/// Copies numbers into an array of the program's, up to `room`.
-///
-/// # Safety
-/// `out` is null or has room for `room` elements.
-pub unsafe fn put_all<T: Copy>(out: *mut T, room: i32, values: &[T]) {
-    if out.is_null() {
-        return;
-    }
-    for (index, value) in values.iter().take(usize::try_from(room).unwrap_or(0)).enumerate() {
-        // SAFETY: `index` is below `room`.
-        unsafe { out.add(index).write_unaligned(*value) };
-    }
-}
-
-/// Reads an array of the program's.
-///
-/// # Safety
-/// `from` is null or holds `count` elements.
-pub unsafe fn take<T: Copy>(from: *const T, count: i32) -> Vec<T> {
-    if from.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: `index` is below `count`.
-    (0..usize::try_from(count).unwrap_or(0)).map(|index| unsafe { from.add(index).read_unaligned() }).collect()
+    let mut object = handle.take().ok_or(CudnnStatus::BAD_PARAM)?;
+    // A second destruction of the same address should find no seal, so the compiler must believe that this is read.
+    object.seal = 0;
+    std::hint::black_box(&object.seal);
+    Ok(())
 }
 
 /// Defines a descriptor whose only life is to be made, set, read back and destroyed.
 macro_rules! descriptor {
     ($(#[$doc:meta])* $name:ident = $kind:literal, $create:ident, $destroy:ident) => {
-        impl $crate::cudnn::object::Object for $name {
+        impl $crate::cudnn::object::Kind for $name {
             const KIND: u64 = $kind;
         }
 
         #[doc = concat!("Makes a [`", stringify!($name), "`].")]
-        pub unsafe fn $create(out: *mut *mut ::std::ffi::c_void) -> u32 {
-            // SAFETY: cuDNN's contract: the out-parameter is null or may be written.
-            unsafe { $crate::cudnn::object::create(out, $name::default()) }
+        pub fn $create(
+            out: $crate::boundary::Out<'_, *mut ::std::ffi::c_void>,
+        ) -> $crate::libcudnn::status::Result<()> {
+            $crate::cudnn::object::create(out, $name::default())
         }
 
         #[doc = concat!("Ends a [`", stringify!($name), "`].")]
-        pub unsafe fn $destroy(address: *mut ::std::ffi::c_void) -> u32 {
-            // SAFETY: cuDNN's contract: a descriptor of this kind, not used again.
-            unsafe { $crate::cudnn::object::destroy::<$name>(address) }
+        pub fn $destroy(descriptor: $crate::cudnn::object::Handle<'_, $name>) -> $crate::libcudnn::status::Result<()> {
+            $crate::cudnn::object::destroy(descriptor)
         }
     };
 }
@@ -130,30 +100,37 @@ pub(crate) use descriptor;
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
+    use crate::boundary::{Any, pass};
 
     #[derive(Default)]
-    struct One(u32);
+    pub struct One(u32);
     #[derive(Default)]
-    struct Other;
+    pub struct Other;
     descriptor!(One = 1, create_one, destroy_one);
     descriptor!(Other = 2, create_other, destroy_other);
+
+    /// The handle that the program passes.
+    fn handle<'a, T: Kind>(address: *mut c_void) -> Handle<'a, T> {
+        // SAFETY: the addresses are null or those of objects that are made and not yet destroyed.
+        unsafe { pass::<Any, _>(address) }
+    }
 
     #[test]
     fn an_object_is_known_by_its_kind() {
         let mut one = ptr::null_mut();
         let mut other = ptr::null_mut();
-        // SAFETY: the out-parameters are local variables, and each address is destroyed once.
-        unsafe {
-            assert_eq!(create_one(&raw mut one), SUCCESS);
-            assert_eq!(create_other(&raw mut other), SUCCESS);
-            assert_eq!(get::<One>(one).map(|value| value.0), Some(0));
-            assert!(get::<One>(other).is_none());
-            assert!(get::<One>(ptr::null_mut()).is_none());
-            assert_eq!(destroy_one(other), BAD_PARAM);
-            assert_eq!(destroy_one(one), SUCCESS);
-            assert_eq!(destroy_other(other), SUCCESS);
-            assert_eq!(create_one(ptr::null_mut()), BAD_PARAM);
-        }
+        assert_eq!(create_one(Out::to(&mut one)), Ok(()));
+        assert_eq!(create_other(Out::to(&mut other)), Ok(()));
+        assert_eq!(known::<One>(&handle(one)).map(|value| value.0), Ok(0));
+        assert!(known::<One>(&handle(other)).is_err());
+        assert!(known::<One>(&handle(ptr::null_mut())).is_err());
+        assert_eq!(destroy_one(handle(other)), Err(CudnnStatus::BAD_PARAM));
+        assert_eq!(destroy_one(handle(one)), Ok(()));
+        assert_eq!(destroy_other(handle(other)), Ok(()));
+        assert_eq!(destroy_other(handle(ptr::null_mut())), Ok(()));
+        assert_eq!(create_one(Out::null()), Err(CudnnStatus::BAD_PARAM));
     }
 }

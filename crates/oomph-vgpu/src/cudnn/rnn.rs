@@ -1,13 +1,17 @@
 //! Recurrent networks: descriptors, and the sizes that a program allocates.
 
+#![deny(unsafe_code)]
+
 use std::ffi::c_void;
 use std::ptr;
 
 use super::layers::Dropout;
-use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put_all, take};
+use super::object::{Handle, change, descriptor, known};
 use super::rnn_sizes::{Batch, Part, Shape};
-use super::tensor::{self, Tensor};
-use crate::boundary::put;
+use super::tensor::Tensor;
+use crate::boundary::{Items, Out, Room};
+use crate::libcudnn::data_type;
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 const BIDIRECTIONAL: i32 = 1;
 const SKIP_INPUT: i32 = 1;
@@ -89,35 +93,22 @@ impl Rnn {
             hidden,
             projection: if self.projection > 0 { number(self.projection) } else { hidden },
             skips_input: self.input_mode == SKIP_INPUT,
-            element: tensor::bits(self.kind) as u64 / 8,
+            element: data_type::bits(self.kind) as u64 / 8,
             drops: self.drops,
             padded: self.flags & PADDED_IO != 0,
         }
     }
 
-    /// Remembers a dropout. Its probability is read now, because it decides sizes later.
-    ///
-    /// # Safety
-    /// The dropout is null or a dropout descriptor.
-    pub unsafe fn set_dropout(&mut self, dropout: *mut c_void) {
-        self.dropout = dropout;
-        // SAFETY: the caller's promise.
-        self.drops = unsafe { object::get::<Dropout>(dropout) }.is_some_and(|dropout| dropout.probability > 0.0);
+    /// Remembers a dropout, or none. Its probability is read now, because it decides sizes later.
+    pub fn set_dropout(&mut self, dropout: &Handle<'_, Dropout>) {
+        self.dropout = dropout.address() as *mut c_void;
+        self.drops = known(dropout).is_ok_and(|dropout| dropout.probability > 0.0);
     }
 }
 
-/// The network behind a pointer.
-///
-/// # Safety
-/// As for [`object::get`].
-pub unsafe fn rnn<'a>(address: *mut c_void) -> Option<&'a mut Rnn> {
-    // SAFETY: the caller's promise.
-    unsafe { object::get(address) }
-}
-
 /// Describes a network.
-pub unsafe fn cudnnSetRNNDescriptor_v8(
-    address: *mut c_void,
+pub fn cudnnSetRNNDescriptor_v8(
+    mut network: Handle<'_, Rnn>,
     algorithm: i32,
     cell: i32,
     bias: i32,
@@ -130,126 +121,118 @@ pub unsafe fn cudnnSetRNNDescriptor_v8(
     hidden: i32,
     projection: i32,
     layers: i32,
-    dropout: *mut c_void,
+    dropout: Handle<'_, Dropout>,
     flags: u32,
-) -> u32 {
+) -> Result<()> {
     // cuDNN refuses these, and so spares its users sizes of nothing.
     if input < 1 || hidden < 1 || layers < 1 || projection < 1 || projection > hidden {
-        return BAD_PARAM;
+        return Err(CudnnStatus::BAD_PARAM);
     }
-    // SAFETY: cuDNN's contract: descriptors.
-    unsafe {
-        let Some(own) = rnn(address) else { return BAD_PARAM };
-        let clip = own.clip;
-        *own = Rnn {
-            algorithm,
-            cell,
-            bias,
-            direction,
-            input_mode,
-            kind,
-            precision,
-            math,
-            input,
-            hidden,
-            projection,
-            layers,
-            flags,
-            clip,
-            ..Rnn::default()
-        };
-        own.set_dropout(dropout);
-    }
-    SUCCESS
+    let own = change(&mut network)?;
+    let clip = own.clip;
+    *own = Rnn {
+        algorithm,
+        cell,
+        bias,
+        direction,
+        input_mode,
+        kind,
+        precision,
+        math,
+        input,
+        hidden,
+        projection,
+        layers,
+        flags,
+        clip,
+        ..Rnn::default()
+    };
+    own.set_dropout(&dropout);
+    Ok(())
 }
 
 /// Reads a network back.
-pub unsafe fn cudnnGetRNNDescriptor_v8(
-    address: *mut c_void,
-    algorithm: *mut i32,
-    cell: *mut i32,
-    bias: *mut i32,
-    direction: *mut i32,
-    input_mode: *mut i32,
-    kind: *mut i32,
-    precision: *mut i32,
-    math: *mut i32,
-    input: *mut i32,
-    hidden: *mut i32,
-    projection: *mut i32,
-    layers: *mut i32,
-    dropout: *mut *mut c_void,
-    flags: *mut u32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = rnn(address) else { return BAD_PARAM };
-        let pairs = [
-            (algorithm, own.algorithm),
-            (cell, own.cell),
-            (bias, own.bias),
-            (direction, own.direction),
-            (input_mode, own.input_mode),
-            (kind, own.kind),
-            (precision, own.precision),
-            (math, own.math),
-            (input, own.input),
-            (hidden, own.hidden),
-            (projection, own.projection),
-            (layers, own.layers),
-        ];
-        for (out, value) in pairs {
-            put(out, value);
-        }
-        put(dropout, own.dropout);
-        put(flags, own.flags);
+pub fn cudnnGetRNNDescriptor_v8(
+    network: Handle<'_, Rnn>,
+    algorithm: Out<'_, i32>,
+    cell: Out<'_, i32>,
+    bias: Out<'_, i32>,
+    direction: Out<'_, i32>,
+    input_mode: Out<'_, i32>,
+    kind: Out<'_, i32>,
+    precision: Out<'_, i32>,
+    math: Out<'_, i32>,
+    input: Out<'_, i32>,
+    hidden: Out<'_, i32>,
+    projection: Out<'_, i32>,
+    layers: Out<'_, i32>,
+    dropout: Out<'_, *mut c_void>,
+    flags: Out<'_, u32>,
+) -> Result<()> {
+    let own = known(&network)?;
+    let pairs = [
+        (algorithm, own.algorithm),
+        (cell, own.cell),
+        (bias, own.bias),
+        (direction, own.direction),
+        (input_mode, own.input_mode),
+        (kind, own.kind),
+        (precision, own.precision),
+        (math, own.math),
+        (input, own.input),
+        (hidden, own.hidden),
+        (projection, own.projection),
+        (layers, own.layers),
+    ];
+    for (out, value) in pairs {
+        out.set(value);
     }
-    SUCCESS
+    dropout.set(own.dropout);
+    flags.set(own.flags);
+    Ok(())
 }
 
 /// Sets the clipping of a cell's state.
-pub unsafe fn cudnnRNNSetClip_v8(address: *mut c_void, mode: i32, nan: i32, low: f64, high: f64) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    let Some(own) = (unsafe { rnn(address) }) else { return BAD_PARAM };
+pub fn cudnnRNNSetClip_v8(mut network: Handle<'_, Rnn>, mode: i32, nan: i32, low: f64, high: f64) -> Result<()> {
+    let own = change(&mut network)?;
     own.clip = (mode, nan, low, high);
-    SUCCESS
+    Ok(())
 }
 
 /// Sets the clipping of a cell's state.
-pub unsafe fn cudnnRNNSetClip_v9(address: *mut c_void, mode: i32, low: f64, high: f64) -> u32 {
-    // SAFETY: the same contract.
-    unsafe { cudnnRNNSetClip_v8(address, mode, 0, low, high) }
+pub fn cudnnRNNSetClip_v9(network: Handle<'_, Rnn>, mode: i32, low: f64, high: f64) -> Result<()> {
+    cudnnRNNSetClip_v8(network, mode, 0, low, high)
 }
 
 /// Reads the clipping back.
-pub unsafe fn cudnnRNNGetClip_v8(
-    address: *mut c_void,
-    mode: *mut i32,
-    nan: *mut i32,
-    low: *mut f64,
-    high: *mut f64,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = rnn(address) else { return BAD_PARAM };
-        put(mode, own.clip.0);
-        put(nan, own.clip.1);
-        put(low, own.clip.2);
-        put(high, own.clip.3);
-    }
-    SUCCESS
+pub fn cudnnRNNGetClip_v8(
+    network: Handle<'_, Rnn>,
+    mode: Out<'_, i32>,
+    nan: Out<'_, i32>,
+    low: Out<'_, f64>,
+    high: Out<'_, f64>,
+) -> Result<()> {
+    let own = known(&network)?;
+    mode.set(own.clip.0);
+    nan.set(own.clip.1);
+    low.set(own.clip.2);
+    high.set(own.clip.3);
+    Ok(())
 }
 
 /// Reads the clipping back.
-pub unsafe fn cudnnRNNGetClip_v9(address: *mut c_void, mode: *mut i32, low: *mut f64, high: *mut f64) -> u32 {
-    // SAFETY: the same contract.
-    unsafe { cudnnRNNGetClip_v8(address, mode, ptr::null_mut(), low, high) }
+pub fn cudnnRNNGetClip_v9(
+    network: Handle<'_, Rnn>,
+    mode: Out<'_, i32>,
+    low: Out<'_, f64>,
+    high: Out<'_, f64>,
+) -> Result<()> {
+    cudnnRNNGetClip_v8(network, mode, Out::null(), low, high)
 }
 
 /// Compiles persistent kernels: nothing to do.
-pub unsafe fn cudnnBuildRNNDynamic(_handle: *mut c_void, address: *mut c_void, _batch: i32) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor.
-    if unsafe { rnn(address) }.is_none() { BAD_PARAM } else { SUCCESS }
+pub fn cudnnBuildRNNDynamic(_handle: *mut c_void, network: Handle<'_, Rnn>, _batch: i32) -> Result<()> {
+    known(&network).map(|_| ())
 }
 
 /// A batch of sequences.
@@ -273,50 +256,44 @@ impl RnnData {
 }
 
 /// Describes a batch of sequences.
-pub unsafe fn cudnnSetRNNDataDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetRNNDataDescriptor(
+    mut descriptor: Handle<'_, RnnData>,
     kind: i32,
     layout: i32,
     steps: i32,
     sequences: i32,
     vector: i32,
-    lengths: *const i32,
+    lengths: Items<'_, i32>,
     _padding: *mut c_void,
-) -> u32 {
+) -> Result<()> {
     if steps < 1 || sequences < 1 || vector < 1 || lengths.is_null() {
-        return BAD_PARAM;
+        return Err(CudnnStatus::BAD_PARAM);
     }
-    // SAFETY: cuDNN's contract: a descriptor, and a length for every sequence.
-    unsafe {
-        let Some(own) = object::get::<RnnData>(address) else { return BAD_PARAM };
-        *own = RnnData { kind, layout, steps, sequences, vector, lengths: take(lengths, sequences) };
-    }
-    SUCCESS
+    let own = change(&mut descriptor)?;
+    *own = RnnData { kind, layout, steps, sequences, vector, lengths: lengths.iter().collect() };
+    Ok(())
 }
 
 /// Reads a batch of sequences back.
-pub unsafe fn cudnnGetRNNDataDescriptor(
-    address: *mut c_void,
-    kind: *mut i32,
-    layout: *mut i32,
-    steps: *mut i32,
-    sequences: *mut i32,
-    vector: *mut i32,
-    requested: i32,
-    lengths: *mut i32,
+pub fn cudnnGetRNNDataDescriptor(
+    descriptor: Handle<'_, RnnData>,
+    kind: Out<'_, i32>,
+    layout: Out<'_, i32>,
+    steps: Out<'_, i32>,
+    sequences: Out<'_, i32>,
+    vector: Out<'_, i32>,
+    _requested: i32,
+    lengths: Room<'_, i32>,
     _padding: *mut c_void,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor, out-parameters, and an array of `requested` numbers.
-    unsafe {
-        let Some(own) = object::get::<RnnData>(address) else { return BAD_PARAM };
-        put(kind, own.kind);
-        put(layout, own.layout);
-        put(steps, own.steps);
-        put(sequences, own.sequences);
-        put(vector, own.vector);
-        put_all(lengths, requested, &own.lengths);
-    }
-    SUCCESS
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    kind.set(own.kind);
+    layout.set(own.layout);
+    steps.set(own.steps);
+    sequences.set(own.sequences);
+    vector.set(own.vector);
+    lengths.fill(own.lengths.iter().copied());
+    Ok(())
 }
 
 /// A size of bytes, as cuDNN's functions write it.
@@ -325,41 +302,30 @@ pub fn bytes(size: u64) -> usize {
 }
 
 /// The bytes of a network's weights.
-pub unsafe fn cudnnGetRNNWeightSpaceSize(_handle: *mut c_void, address: *mut c_void, size: *mut usize) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and an out-parameter.
-    unsafe {
-        let Some(own) = rnn(address) else { return BAD_PARAM };
-        put(size, bytes(own.shape().weights()));
-    }
-    SUCCESS
+pub fn cudnnGetRNNWeightSpaceSize(_handle: *mut c_void, network: Handle<'_, Rnn>, size: Out<'_, usize>) -> Result<()> {
+    let own = known(&network)?;
+    size.set(bytes(own.shape().weights()));
+    Ok(())
 }
 
 /// The bytes of scratch memory, and those that training keeps for the backward pass.
-pub unsafe fn cudnnGetRNNTempSpaceSizes(
+pub fn cudnnGetRNNTempSpaceSizes(
     _handle: *mut c_void,
-    address: *mut c_void,
+    network: Handle<'_, Rnn>,
     mode: i32,
-    data: *mut c_void,
-    workspace: *mut usize,
-    reserve: *mut usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors and out-parameters.
-    unsafe {
-        let (Some(own), Some(data)) = (rnn(address), object::get::<RnnData>(data)) else { return BAD_PARAM };
-        let (shape, batch) = (own.shape(), data.batch());
-        put(workspace, bytes(shape.workspace(batch)));
-        put(reserve, if mode == TRAINING { bytes(shape.reserve(batch)) } else { 0 });
-    }
-    SUCCESS
+    data: Handle<'_, RnnData>,
+    workspace: Out<'_, usize>,
+    reserve: Out<'_, usize>,
+) -> Result<()> {
+    let (shape, batch) = (known(&network)?.shape(), known(&data)?.batch());
+    workspace.set(bytes(shape.workspace(batch)));
+    reserve.set(if mode == TRAINING { bytes(shape.reserve(batch)) } else { 0 });
+    Ok(())
 }
 
-/// Describes one part of the weights: three dimensions, of which the first is 1.
-///
-/// # Safety
-/// The descriptor is null or a tensor's.
-unsafe fn describe(address: *mut c_void, kind: i32, part: Option<Part>) {
-    // SAFETY: the caller's promise.
-    let Some(own) = (unsafe { tensor::tensor(address) }) else { return };
+/// Describes one part of the weights, if the program asks for it: three dimensions, of which the first is 1.
+fn describe(mut descriptor: Handle<'_, Tensor>, kind: i32, part: Option<Part>) {
+    let Ok(own) = change(&mut descriptor) else { return };
     let number = |value: u64| i32::try_from(value).unwrap_or(i32::MAX);
     *own = part.map_or_else(Tensor::default, |part| {
         let (rows, columns) = (number(part.rows), number(part.columns));
@@ -368,34 +334,32 @@ unsafe fn describe(address: *mut c_void, kind: i32, part: Option<Part>) {
 }
 
 /// The address of a part; null where there is none.
-fn address_of(weights: *const c_void, part: Option<Part>) -> *mut c_void {
+pub fn address_of(weights: *const c_void, part: Option<Part>) -> *mut c_void {
     part.map_or(ptr::null_mut(), |part| weights.cast::<u8>().wrapping_add(bytes(part.offset)).cast_mut().cast())
 }
 
 /// Where the matrix and the bias of one gate lie among the weights.
-pub unsafe fn cudnnGetRNNWeightParams(
+pub fn cudnnGetRNNWeightParams(
     _handle: *mut c_void,
-    address: *mut c_void,
+    network: Handle<'_, Rnn>,
     pseudo_layer: i32,
     _size: usize,
     weights: *const c_void,
     id: i32,
-    matrix_descriptor: *mut c_void,
-    matrix_address: *mut *mut c_void,
-    bias_descriptor: *mut c_void,
-    bias_address: *mut *mut c_void,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors, or null where a part is not asked for, and out-parameters.
-    unsafe {
-        let (Some(own), Ok(layer), Ok(id)) = (rnn(address), u64::try_from(pseudo_layer), u64::try_from(id)) else {
-            return BAD_PARAM;
-        };
-        let shape = own.shape();
-        let (matrix, bias) = (shape.matrix(layer, id), shape.bias(layer, id));
-        describe(matrix_descriptor, own.kind, matrix);
-        describe(bias_descriptor, own.kind, bias);
-        put(matrix_address, address_of(weights, matrix));
-        put(bias_address, address_of(weights, bias));
-    }
-    SUCCESS
+    matrix_descriptor: Handle<'_, Tensor>,
+    matrix_address: Out<'_, *mut c_void>,
+    bias_descriptor: Handle<'_, Tensor>,
+    bias_address: Out<'_, *mut c_void>,
+) -> Result<()> {
+    let own = known(&network)?;
+    let (Ok(layer), Ok(id)) = (u64::try_from(pseudo_layer), u64::try_from(id)) else {
+        return Err(CudnnStatus::BAD_PARAM);
+    };
+    let shape = own.shape();
+    let (matrix, bias) = (shape.matrix(layer, id), shape.bias(layer, id));
+    describe(matrix_descriptor, own.kind, matrix);
+    describe(bias_descriptor, own.kind, bias);
+    matrix_address.set(address_of(weights, matrix));
+    bias_address.set(address_of(weights, bias));
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The arithmetic of recurrent networks: where cuDNN puts their weights, and what it asks for beside them.
+//! The arithmetic of recurrent networks: where cuDNN puts their weights, and what it needs in addition to them.
 //!
 //! cuDNN documents none of this, and its size functions want a handle, which wants a GPU. The formulas were fitted to
 //! what cuDNN 9.26 and 9.1 answer (both alike) over some ten thousand shapes: weights, their addresses and the reserve
@@ -7,6 +7,7 @@
 //! persistent algorithms, which depends on the card and is taken to be the standard one's. In the shapes that were
 //! tried it was up to 12 MiB more for small hidden states, and up to 100 MiB more for the static algorithm, which
 //! PyTorch chooses for single layers in half precision only.
+#![deny(unsafe_code)]
 
 const LSTM: i32 = 2;
 const GRU: i32 = 3;
@@ -37,7 +38,7 @@ pub struct Shape {
     pub hidden: u64,
     /// Numbers per output of a direction; the same as `hidden` where nothing is projected.
     pub projection: u64,
-    /// Whether the first layer takes its input as it is.
+    /// Whether the first layer takes its input unchanged.
     pub skips_input: bool,
     /// Bytes per number.
     pub element: u64,

@@ -1,35 +1,16 @@
 //! Tensor, filter and transform descriptors.
 
-use std::ffi::c_void;
+#![deny(unsafe_code)]
 
-use super::object::{self, BAD_PARAM, NOT_SUPPORTED, SUCCESS, descriptor, put_all, take};
-use crate::boundary::put;
-
-/// `CUDNN_DATA_FLOAT`
-pub const FLOAT: i32 = 0;
-/// `CUDNN_DATA_HALF`
-pub const HALF: i32 = 2;
-/// `CUDNN_DATA_BFLOAT16`
-pub const BFLOAT16: i32 = 9;
+use super::object::{Handle, change, descriptor, known};
+use crate::boundary::{Items, Out, Room};
+use crate::libcudnn::data_type::{BFLOAT16, FLOAT, HALF, bits};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 const NHWC: i32 = 1;
 const VECTORIZED: i32 = 2;
 /// The most dimensions a descriptor can have.
-pub const MOST_DIMENSIONS: i32 = 8;
-
-/// The bits of an element of a data type.
-pub fn bits(kind: i32) -> usize {
-    match kind {
-        1 | 10 | 20 => 64,
-        HALF | BFLOAT16 => 16,
-        3 | 6 | 12..=15 | 22 | 23 => 8,
-        8 => 256,
-        11 => 1,
-        16..=18 => 4,
-        21 => 128,
-        _ => 32,
-    }
-}
+const MOST_DIMENSIONS: i32 = 8;
 
 /// A tensor, as a program describes it.
 #[derive(Clone, Default)]
@@ -93,77 +74,61 @@ impl Tensor {
     }
 }
 
-fn is_rank(rank: i32) -> bool {
+/// Whether a descriptor can have so many dimensions.
+pub fn is_rank(rank: i32) -> bool {
     (1..=MOST_DIMENSIONS).contains(&rank)
 }
 
-/// The tensor behind a pointer.
-///
-/// # Safety
-/// As for [`object::get`].
-pub unsafe fn tensor<'a>(address: *mut c_void) -> Option<&'a mut Tensor> {
-    // SAFETY: the caller's promise.
-    unsafe { object::get(address) }
-}
-
 /// Describes a tensor by sizes and strides.
-pub unsafe fn cudnnSetTensorNdDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetTensorNdDescriptor(
+    mut descriptor: Handle<'_, Tensor>,
     kind: i32,
     rank: i32,
-    dimensions: *const i32,
-    strides: *const i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor, and arrays of `rank` numbers.
-    let (own, dimensions, strides) = unsafe {
-        if !is_rank(rank) || dimensions.is_null() || strides.is_null() {
-            return BAD_PARAM;
-        }
-        (tensor(address), take(dimensions, rank), take(strides, rank))
-    };
-    let Some(own) = own else { return BAD_PARAM };
-    *own = Tensor { kind, dimensions, strides };
-    SUCCESS
+    dimensions: Items<'_, i32>,
+    strides: Items<'_, i32>,
+) -> Result<()> {
+    if !is_rank(rank) || dimensions.is_null() || strides.is_null() {
+        return Err(CudnnStatus::BAD_PARAM);
+    }
+    *change(&mut descriptor)? =
+        Tensor { kind, dimensions: dimensions.iter().collect(), strides: strides.iter().collect() };
+    Ok(())
 }
 
 /// Describes a tensor without gaps.
-pub unsafe fn cudnnSetTensorNdDescriptorEx(
-    address: *mut c_void,
+pub fn cudnnSetTensorNdDescriptorEx(
+    mut descriptor: Handle<'_, Tensor>,
     format: i32,
     kind: i32,
     rank: i32,
-    dimensions: *const i32,
-) -> u32 {
+    dimensions: Items<'_, i32>,
+) -> Result<()> {
     if format == VECTORIZED {
-        return NOT_SUPPORTED;
+        return Err(CudnnStatus::NOT_SUPPORTED);
     }
     if !is_rank(rank) || dimensions.is_null() {
-        return BAD_PARAM;
+        return Err(CudnnStatus::BAD_PARAM);
     }
-    // SAFETY: cuDNN's contract: a descriptor, and an array of `rank` numbers.
-    let (own, dimensions) = unsafe { (tensor(address), take(dimensions, rank)) };
-    let Some(own) = own else { return BAD_PARAM };
-    *own = Tensor::packed(kind, dimensions, format == NHWC);
-    SUCCESS
+    *change(&mut descriptor)? = Tensor::packed(kind, dimensions.iter().collect(), format == NHWC);
+    Ok(())
 }
 
 /// Describes an image without gaps.
-pub unsafe fn cudnnSetTensor4dDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetTensor4dDescriptor(
+    descriptor: Handle<'_, Tensor>,
     format: i32,
     kind: i32,
     n: i32,
     c: i32,
     h: i32,
     w: i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract for the descriptor; the array is local.
-    unsafe { cudnnSetTensorNdDescriptorEx(address, format, kind, 4, [n, c, h, w].as_ptr()) }
+) -> Result<()> {
+    cudnnSetTensorNdDescriptorEx(descriptor, format, kind, 4, Items::of(&[n, c, h, w]))
 }
 
 /// Describes an image with strides.
-pub unsafe fn cudnnSetTensor4dDescriptorEx(
-    address: *mut c_void,
+pub fn cudnnSetTensor4dDescriptorEx(
+    descriptor: Handle<'_, Tensor>,
     kind: i32,
     n: i32,
     c: i32,
@@ -173,67 +138,57 @@ pub unsafe fn cudnnSetTensor4dDescriptorEx(
     c_stride: i32,
     h_stride: i32,
     w_stride: i32,
-) -> u32 {
+) -> Result<()> {
     let strides = [n_stride, c_stride, h_stride, w_stride];
-    // SAFETY: cuDNN's contract for the descriptor; the arrays are local.
-    unsafe { cudnnSetTensorNdDescriptor(address, kind, 4, [n, c, h, w].as_ptr(), strides.as_ptr()) }
+    cudnnSetTensorNdDescriptor(descriptor, kind, 4, Items::of(&[n, c, h, w]), Items::of(&strides))
 }
 
 /// Reads a tensor's description back.
-pub unsafe fn cudnnGetTensorNdDescriptor(
-    address: *mut c_void,
-    requested: i32,
-    kind: *mut i32,
-    rank: *mut i32,
-    dimensions: *mut i32,
-    strides: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor, out-parameters, and arrays of `requested` numbers.
-    unsafe {
-        let Some(own) = tensor(address) else { return BAD_PARAM };
-        put(kind, own.kind);
-        put(rank, own.dimensions.len() as i32);
-        put_all(dimensions, requested, &own.dimensions);
-        put_all(strides, requested, &own.strides);
-    }
-    SUCCESS
+pub fn cudnnGetTensorNdDescriptor(
+    descriptor: Handle<'_, Tensor>,
+    _requested: i32,
+    kind: Out<'_, i32>,
+    rank: Out<'_, i32>,
+    dimensions: Room<'_, i32>,
+    strides: Room<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    kind.set(own.kind);
+    rank.set(own.dimensions.len() as i32);
+    dimensions.fill(own.dimensions.iter().copied());
+    strides.fill(own.strides.iter().copied());
+    Ok(())
 }
 
 /// Reads an image's description back.
-pub unsafe fn cudnnGetTensor4dDescriptor(
-    address: *mut c_void,
-    kind: *mut i32,
-    n: *mut i32,
-    c: *mut i32,
-    h: *mut i32,
-    w: *mut i32,
-    n_stride: *mut i32,
-    c_stride: *mut i32,
-    h_stride: *mut i32,
-    w_stride: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = tensor(address) else { return BAD_PARAM };
-        put(kind, own.kind);
-        for (index, out) in [n, c, h, w].into_iter().enumerate() {
-            put(out, own.size(index));
-        }
-        for (index, out) in [n_stride, c_stride, h_stride, w_stride].into_iter().enumerate() {
-            put(out, own.strides.get(index).copied().unwrap_or(1));
-        }
+pub fn cudnnGetTensor4dDescriptor(
+    descriptor: Handle<'_, Tensor>,
+    kind: Out<'_, i32>,
+    n: Out<'_, i32>,
+    c: Out<'_, i32>,
+    h: Out<'_, i32>,
+    w: Out<'_, i32>,
+    n_stride: Out<'_, i32>,
+    c_stride: Out<'_, i32>,
+    h_stride: Out<'_, i32>,
+    w_stride: Out<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    kind.set(own.kind);
+    for (index, out) in [n, c, h, w].into_iter().enumerate() {
+        out.set(own.size(index));
     }
-    SUCCESS
+    for (index, out) in [n_stride, c_stride, h_stride, w_stride].into_iter().enumerate() {
+        out.set(own.strides.get(index).copied().unwrap_or(1));
+    }
+    Ok(())
 }
 
 /// The bytes that a tensor spans.
-pub unsafe fn cudnnGetTensorSizeInBytes(address: *mut c_void, size: *mut usize) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and an out-parameter.
-    unsafe {
-        let Some(own) = tensor(address) else { return BAD_PARAM };
-        put(size, own.bytes());
-    }
-    SUCCESS
+pub fn cudnnGetTensorSizeInBytes(descriptor: Handle<'_, Tensor>, size: Out<'_, usize>) -> Result<()> {
+    let own = known(&descriptor)?;
+    size.set(own.bytes());
+    Ok(())
 }
 
 /// A filter, as a program describes it.
@@ -256,87 +211,74 @@ impl Filter {
 }
 
 /// Describes a filter.
-pub unsafe fn cudnnSetFilterNdDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetFilterNdDescriptor(
+    mut descriptor: Handle<'_, Filter>,
     kind: i32,
     format: i32,
     rank: i32,
-    dimensions: *const i32,
-) -> u32 {
+    dimensions: Items<'_, i32>,
+) -> Result<()> {
     if !is_rank(rank) || dimensions.is_null() {
-        return BAD_PARAM;
+        return Err(CudnnStatus::BAD_PARAM);
     }
-    // SAFETY: cuDNN's contract: a descriptor, and an array of `rank` numbers.
-    let (own, dimensions) = unsafe { (object::get::<Filter>(address), take(dimensions, rank)) };
-    let Some(own) = own else { return BAD_PARAM };
-    *own = Filter { kind, format, dimensions };
-    SUCCESS
+    *change(&mut descriptor)? = Filter { kind, format, dimensions: dimensions.iter().collect() };
+    Ok(())
 }
 
 /// Describes a filter of images.
-pub unsafe fn cudnnSetFilter4dDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetFilter4dDescriptor(
+    descriptor: Handle<'_, Filter>,
     kind: i32,
     format: i32,
     k: i32,
     c: i32,
     h: i32,
     w: i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract for the descriptor; the array is local.
-    unsafe { cudnnSetFilterNdDescriptor(address, kind, format, 4, [k, c, h, w].as_ptr()) }
+) -> Result<()> {
+    cudnnSetFilterNdDescriptor(descriptor, kind, format, 4, Items::of(&[k, c, h, w]))
 }
 
 /// Reads a filter's description back.
-pub unsafe fn cudnnGetFilterNdDescriptor(
-    address: *mut c_void,
-    requested: i32,
-    kind: *mut i32,
-    format: *mut i32,
-    rank: *mut i32,
-    dimensions: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor, out-parameters, and an array of `requested` numbers.
-    unsafe {
-        let Some(own) = object::get::<Filter>(address) else { return BAD_PARAM };
-        put(kind, own.kind);
-        put(format, own.format);
-        put(rank, own.dimensions.len() as i32);
-        put_all(dimensions, requested, &own.dimensions);
-    }
-    SUCCESS
+pub fn cudnnGetFilterNdDescriptor(
+    descriptor: Handle<'_, Filter>,
+    _requested: i32,
+    kind: Out<'_, i32>,
+    format: Out<'_, i32>,
+    rank: Out<'_, i32>,
+    dimensions: Room<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    kind.set(own.kind);
+    format.set(own.format);
+    rank.set(own.dimensions.len() as i32);
+    dimensions.fill(own.dimensions.iter().copied());
+    Ok(())
 }
 
 /// Reads an image filter's description back.
-pub unsafe fn cudnnGetFilter4dDescriptor(
-    address: *mut c_void,
-    kind: *mut i32,
-    format: *mut i32,
-    k: *mut i32,
-    c: *mut i32,
-    h: *mut i32,
-    w: *mut i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and out-parameters.
-    unsafe {
-        let Some(own) = object::get::<Filter>(address) else { return BAD_PARAM };
-        put(kind, own.kind);
-        put(format, own.format);
-        for (index, out) in [k, c, h, w].into_iter().enumerate() {
-            put(out, own.dimensions.get(index).copied().unwrap_or(1));
-        }
+pub fn cudnnGetFilter4dDescriptor(
+    descriptor: Handle<'_, Filter>,
+    kind: Out<'_, i32>,
+    format: Out<'_, i32>,
+    k: Out<'_, i32>,
+    c: Out<'_, i32>,
+    h: Out<'_, i32>,
+    w: Out<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    kind.set(own.kind);
+    format.set(own.format);
+    for (index, out) in [k, c, h, w].into_iter().enumerate() {
+        out.set(own.dimensions.get(index).copied().unwrap_or(1));
     }
-    SUCCESS
+    Ok(())
 }
 
 /// The bytes of a filter.
-pub unsafe fn cudnnGetFilterSizeInBytes(address: *mut c_void, size: *mut usize) -> u32 {
-    // SAFETY: cuDNN's contract: a descriptor and an out-parameter.
-    unsafe {
-        let Some(own) = object::get::<Filter>(address) else { return BAD_PARAM };
-        put(size, own.tensor().bytes());
-    }
-    SUCCESS
+pub fn cudnnGetFilterSizeInBytes(descriptor: Handle<'_, Filter>, size: Out<'_, usize>) -> Result<()> {
+    let own = known(&descriptor)?;
+    size.set(own.tensor().bytes());
+    Ok(())
 }
 
 /// A change of layout, as a program describes it.
@@ -351,118 +293,99 @@ pub struct Transform {
 descriptor!(Transform = 3, cudnnCreateTensorTransformDescriptor, cudnnDestroyTensorTransformDescriptor);
 
 /// Describes a change of layout.
-pub unsafe fn cudnnSetTensorTransformDescriptor(
-    address: *mut c_void,
+pub fn cudnnSetTensorTransformDescriptor(
+    mut descriptor: Handle<'_, Transform>,
     rank: u32,
     format: i32,
-    before: *const i32,
-    after: *const i32,
-    fold: *const u32,
+    before: Items<'_, i32>,
+    after: Items<'_, i32>,
+    fold: Items<'_, u32>,
     direction: i32,
-) -> u32 {
-    let rank = i32::try_from(rank).unwrap_or(0);
-    if !is_rank(rank) {
-        return BAD_PARAM;
+) -> Result<()> {
+    if !is_rank(i32::try_from(rank).unwrap_or(0)) {
+        return Err(CudnnStatus::BAD_PARAM);
     }
-    // SAFETY: cuDNN's contract: a descriptor, and arrays of `rank` numbers or null.
-    unsafe {
-        let Some(own) = object::get::<Transform>(address) else { return BAD_PARAM };
-        *own = Transform {
-            format,
-            before: take(before, rank),
-            after: take(after, rank),
-            fold: take(fold, rank),
-            direction,
-        };
-    }
-    SUCCESS
+    *change(&mut descriptor)? = Transform {
+        format,
+        before: before.iter().collect(),
+        after: after.iter().collect(),
+        fold: fold.iter().collect(),
+        direction,
+    };
+    Ok(())
 }
 
 /// Reads a change of layout back.
-pub unsafe fn cudnnGetTensorTransformDescriptor(
-    address: *mut c_void,
-    requested: u32,
-    format: *mut i32,
-    before: *mut i32,
-    after: *mut i32,
-    fold: *mut u32,
-    direction: *mut i32,
-) -> u32 {
-    let requested = i32::try_from(requested).unwrap_or(0);
-    // SAFETY: cuDNN's contract: a descriptor, out-parameters, and arrays of `requested` numbers.
-    unsafe {
-        let Some(own) = object::get::<Transform>(address) else { return BAD_PARAM };
-        put(format, own.format);
-        put_all(before, requested, &own.before);
-        put_all(after, requested, &own.after);
-        put_all(fold, requested, &own.fold);
-        put(direction, own.direction);
-    }
-    SUCCESS
+pub fn cudnnGetTensorTransformDescriptor(
+    descriptor: Handle<'_, Transform>,
+    _requested: u32,
+    format: Out<'_, i32>,
+    before: Room<'_, i32>,
+    after: Room<'_, i32>,
+    fold: Room<'_, u32>,
+    direction: Out<'_, i32>,
+) -> Result<()> {
+    let own = known(&descriptor)?;
+    format.set(own.format);
+    before.fill(own.before.iter().copied());
+    after.fill(own.after.iter().copied());
+    fold.fill(own.fold.iter().copied());
+    direction.set(own.direction);
+    Ok(())
 }
 
 /// Describes the result of a change of layout: the padded sizes, without gaps. Folding is not worked out.
-pub unsafe fn cudnnInitTransformDest(
-    transform: *mut c_void,
-    source: *mut c_void,
-    destination: *mut c_void,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuDNN's contract: three descriptors and an out-parameter.
-    unsafe {
-        let (Some(change), Some(from)) = (object::get::<Transform>(transform), tensor(source)) else {
-            return BAD_PARAM;
-        };
-        let padding = |list: &[i32], index: usize| list.get(index).copied().unwrap_or(0);
-        let dimensions = from.dimensions.iter().enumerate();
-        let dimensions = dimensions
-            .map(|(index, size)| {
-                size.wrapping_add(padding(&change.before, index)).wrapping_add(padding(&change.after, index))
-            })
-            .collect();
-        let result = Tensor::packed(from.kind, dimensions, change.format == NHWC);
-        put(size, result.bytes());
-        let Some(to) = tensor(destination) else { return BAD_PARAM };
-        *to = result;
-    }
-    SUCCESS
+pub fn cudnnInitTransformDest(
+    transform: Handle<'_, Transform>,
+    source: Handle<'_, Tensor>,
+    mut destination: Handle<'_, Tensor>,
+    size: Out<'_, usize>,
+) -> Result<()> {
+    let (layout, from) = (known(&transform)?, known(&source)?);
+    let padding = |list: &[i32], index: usize| list.get(index).copied().unwrap_or(0);
+    let padded = |(index, size): (usize, &i32)| {
+        size.wrapping_add(padding(&layout.before, index)).wrapping_add(padding(&layout.after, index))
+    };
+    let dimensions = from.dimensions.iter().enumerate().map(padded).collect();
+    let result = Tensor::packed(from.kind, dimensions, layout.format == NHWC);
+    size.set(result.bytes());
+    *change(&mut destination)? = result;
+    Ok(())
 }
 
-/// Describes the parameters of a batch normalization: one number per channel, or one per place.
-pub unsafe fn cudnnDeriveBNTensorDescriptor(derived: *mut c_void, x: *mut c_void, mode: i32) -> u32 {
+/// The parameters of a batch normalization: one number per channel, or one per place.
+fn parameters(x: &Tensor, mode: i32) -> Tensor {
     const PER_ACTIVATION: i32 = 0;
-    // SAFETY: cuDNN's contract: two descriptors.
-    unsafe {
-        let Some(x) = tensor(x).map(|x| x.clone()) else { return BAD_PARAM };
-        let Some(derived) = tensor(derived) else { return BAD_PARAM };
-        let mut dimensions = x.dimensions.clone();
-        for (index, size) in dimensions.iter_mut().enumerate() {
-            if index == 0 || (mode != PER_ACTIVATION && index > 1) {
-                *size = 1;
-            }
+    let mut dimensions = x.dimensions.clone();
+    for (index, size) in dimensions.iter_mut().enumerate() {
+        if index == 0 || (mode != PER_ACTIVATION && index > 1) {
+            *size = 1;
         }
-        // Parameters of reduced precision are kept in single precision.
-        let kind = if matches!(x.kind, HALF | BFLOAT16) { FLOAT } else { x.kind };
-        *derived = Tensor::packed(kind, dimensions, false);
     }
-    SUCCESS
+    // Parameters of reduced precision are kept in single precision.
+    let kind = if matches!(x.kind, HALF | BFLOAT16) { FLOAT } else { x.kind };
+    Tensor::packed(kind, dimensions, false)
+}
+
+/// Describes the parameters of a batch normalization.
+pub fn cudnnDeriveBNTensorDescriptor(mut derived: Handle<'_, Tensor>, x: Handle<'_, Tensor>, mode: i32) -> Result<()> {
+    let result = parameters(known(&x)?, mode);
+    *change(&mut derived)? = result;
+    Ok(())
 }
 
 /// As [`cudnnDeriveBNTensorDescriptor`], for the newer API's two descriptors.
-pub unsafe fn cudnnDeriveNormTensorDescriptor(
-    scale: *mut c_void,
-    mean: *mut c_void,
-    x: *mut c_void,
+pub fn cudnnDeriveNormTensorDescriptor(
+    mut scale: Handle<'_, Tensor>,
+    mut mean: Handle<'_, Tensor>,
+    x: Handle<'_, Tensor>,
     mode: i32,
     _groups: i32,
-) -> u32 {
-    // SAFETY: cuDNN's contract: descriptors.
-    unsafe {
-        match cudnnDeriveBNTensorDescriptor(scale, x, mode) {
-            SUCCESS => cudnnDeriveBNTensorDescriptor(mean, x, mode),
-            status => status,
-        }
-    }
+) -> Result<()> {
+    let result = parameters(known(&x)?, mode);
+    *change(&mut scale)? = result.clone();
+    *change(&mut mean)? = result;
+    Ok(())
 }
 
 #[cfg(test)]

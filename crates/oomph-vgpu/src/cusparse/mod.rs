@@ -2,7 +2,7 @@
 //!
 //! **Model of the buffers.** cuSPARSE documents no sizes. A product with a dense matrix or vector takes an index for
 //! each row, by which its work is divided; a triangular solve two indices for each row and each element; a sort the
-//! keys and the permutation twice. They are small beside the operands, and were not compared with the library.
+//! keys and the permutation twice. They are small compared with the operands, and were not compared with the library.
 //!
 //! **Sizes that depend on values.** How many elements the product or the sum of two sparse matrices has is known only
 //! when it is computed, which it never is. The product is given as many elements as it has terms when the second
@@ -17,7 +17,8 @@ use std::ffi::{CStr, c_int, c_void};
 
 use crate::boundary::{Handle, InOut, Out, statuses};
 use crate::cublas::versions::{library_version, property};
-use crate::{device, trace};
+use crate::device;
+use crate::gpu::gpu;
 
 statuses! {
     /// `cusparseStatus_t`
@@ -29,7 +30,7 @@ statuses! {
     }
 }
 
-library_version!("libcusparse.so.", "cusparse", [11, 7, 5], [12, 5, 10], [12, 9, 4]);
+library_version!(Cusparse, "libcusparse.so.", "cusparse", [11, 7, 5], [12, 5, 10], [12, 9, 4]);
 
 type Ptr = *mut c_void;
 
@@ -231,7 +232,7 @@ pub fn cusparseXcsrgeam2Nnz(
 }
 
 fn guessed() {
-    trace::warn(
+    gpu().warn(
         "The size of a sum or product of sparse matrices depends on values that were not computed; it was estimated.",
     );
 }
@@ -239,7 +240,7 @@ fn guessed() {
 /// Makes a handle. What the library allocates for one is not documented, so nothing is charged.
 pub fn cusparseCreate(out: Out<'_, *mut c_void>) -> Result<(), CusparseStatus> {
     device::activate_current().map_err(|_| CusparseStatus::NOT_INITIALIZED)?;
-    out.set(crate::handle::fresh());
+    out.set(gpu().handles.fresh());
     Ok(())
 }
 

@@ -3,162 +3,91 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::boundary::Out;
-use crate::device;
-use crate::status::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, SUCCESS};
-use crate::{capture, pool};
+use crate::cuda::{Opaque, devices, functions, peers};
+use crate::status::{CudaStatus, DriverStatus};
+use crate::{capture, device, pool};
 
-pub fn cuDevicePrimaryCtxRetain(context: Out<'_, *mut c_void>, ordinal: c_int) -> u32 {
-    let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    context.set(device::context_handle(ordinal as usize));
-    device::activate(device)
+functions! { DriverStatus:
+    cuDevicePrimaryCtxRetain(context: Out<'_, Opaque>, ordinal: c_int) = {
+        let device = devices::get(ordinal)?;
+        context.set(device::context_handle(ordinal as usize));
+        device::activate(device)
+    };
+    cuDevicePrimaryCtxRelease_v2(_ordinal: c_int) = ();
+    cuDevicePrimaryCtxReset_v2(ordinal: c_int) = device::deactivate(devices::get(ordinal)?);
+    cuDevicePrimaryCtxGetState(ordinal: c_int, flags: Out<'_, c_uint>, active: Out<'_, c_int>) = {
+        let device = devices::get(ordinal)?;
+        flags.set(0);
+        active.set(c_int::from(device::is_active(device)));
+    };
+    cuDevicePrimaryCtxSetFlags_v2(_ordinal: c_int, _flags: c_uint) = ();
+
+    cuCtxCreate(context: Out<'_, Opaque>, _flags: c_uint, ordinal: c_int) = create(context, ordinal);
+    cuCtxCreate_v2(context: Out<'_, Opaque>, _flags: c_uint, ordinal: c_int) = create(context, ordinal);
+    cuCtxCreate_v3(
+        context: Out<'_, Opaque>, _affinity: *mut c_void, _count: c_int, _flags: c_uint, ordinal: c_int
+    ) = create(context, ordinal);
+    cuCtxCreate_v4(context: Out<'_, Opaque>, _parameters: *mut c_void, _flags: c_uint, ordinal: c_int)
+        = create(context, ordinal);
+    cuCtxDestroy_v2(_context: Opaque) = ();
+    cuCtxGetCurrent(context: Out<'_, Opaque>) = context.set(device::current_context());
+    cuCtxSetCurrent(context: Opaque) = set_current(context);
+    cuCtxPushCurrent_v2(context: Opaque) = device::push_context(ordinal_of(context)?);
+    cuCtxPopCurrent_v2(context: Out<'_, Opaque>) = context.set(device::pop_context());
+    cuCtxGetDevice(ordinal: Out<'_, c_int>) = current(ordinal);
+    cuCtxGetDevice_v2(ordinal: Out<'_, c_int>, context: Opaque) = match device::ordinal_of(context) {
+        Some(found) => {
+            ordinal.set(found);
+            Ok(())
+        }
+        None => current(ordinal),
+    };
+    cuCtxGetApiVersion(_context: Opaque, version: Out<'_, c_uint>) = version.set(3020);
+    cuCtxGetId(context: Opaque, id: Out<'_, u64>) = {
+        let context = if context.is_null() { device::current_context() } else { context };
+        id.set(context as u64);
+    };
+    cuCtxGetLimit(value: Out<'_, usize>, limit: c_int) = devices::limit(value, limit);
+    cuCtxSetLimit(_limit: c_int, _value: usize) = ();
+    cuCtxGetFlags(flags: Out<'_, c_uint>) = flags.set(0);
+    cuCtxGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_int>)
+        = devices::priorities(least, greatest);
+    cuCtxSynchronize() = synchronize();
+    cuCtxSynchronize_v2(_context: Opaque) = synchronize();
+    cuCtxEnablePeerAccess(context: Opaque, _flags: c_uint) = peers::enable(ordinal_of(context)?);
+    cuCtxDisablePeerAccess(context: Opaque) = peers::disable(ordinal_of(context)?);
 }
 
-pub fn cuDevicePrimaryCtxRelease_v2(_ordinal: c_int) -> u32 {
-    SUCCESS
+/// The ordinal of the card that a context is of.
+fn ordinal_of(context: Opaque) -> Result<c_int, CudaStatus> {
+    device::ordinal_of(context).ok_or(CudaStatus::INVALID_CONTEXT)
 }
 
-pub fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> u32 {
-    let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    device::deactivate(device);
-    SUCCESS
-}
-
-pub fn cuDevicePrimaryCtxGetState(ordinal: c_int, flags: Out<'_, c_uint>, active: Out<'_, c_int>) -> u32 {
-    let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    flags.set(0);
-    active.set(c_int::from(device::is_active(device)));
-    SUCCESS
-}
-
-pub fn cuDevicePrimaryCtxSetFlags_v2(_ordinal: c_int, _flags: c_uint) -> u32 {
-    SUCCESS
-}
-
-pub fn cuCtxCreate(context: Out<'_, *mut c_void>, _flags: c_uint, ordinal: c_int) -> u32 {
+/// Hands out a card's context and makes it current. The place is written even where there is no such card.
+fn create(context: Out<'_, Opaque>, ordinal: c_int) -> Result<(), CudaStatus> {
     context.set(device::context_handle(ordinal.max(0) as usize));
     device::push_context(ordinal)
 }
 
-pub fn cuCtxCreate_v2(context: Out<'_, *mut c_void>, flags: c_uint, ordinal: c_int) -> u32 {
-    cuCtxCreate(context, flags, ordinal)
-}
-
-pub fn cuCtxCreate_v3(
-    context: Out<'_, *mut c_void>,
-    _affinity: *mut c_void,
-    _count: c_int,
-    flags: c_uint,
-    ordinal: c_int,
-) -> u32 {
-    cuCtxCreate(context, flags, ordinal)
-}
-
-pub fn cuCtxCreate_v4(context: Out<'_, *mut c_void>, _parameters: *mut c_void, flags: c_uint, ordinal: c_int) -> u32 {
-    cuCtxCreate(context, flags, ordinal)
-}
-
-pub fn cuCtxDestroy_v2(_context: *mut c_void) -> u32 {
-    SUCCESS
-}
-
-pub fn cuCtxGetCurrent(context: Out<'_, *mut c_void>) -> u32 {
-    context.set(device::current_context());
-    SUCCESS
-}
-
-pub fn cuCtxSetCurrent(context: *mut c_void) -> u32 {
+fn set_current(context: Opaque) -> Result<(), CudaStatus> {
     if context.is_null() {
         device::clear_context();
-        return SUCCESS;
+        return Ok(());
     }
-    match device::ordinal_of(context) {
-        Some(ordinal) => device::make_current(ordinal),
-        None => INVALID_CONTEXT,
-    }
+    device::make_current(ordinal_of(context)?)
 }
 
-pub fn cuCtxPushCurrent_v2(context: *mut c_void) -> u32 {
-    match device::ordinal_of(context) {
-        Some(ordinal) => device::push_context(ordinal),
-        None => INVALID_CONTEXT,
-    }
-}
-
-pub fn cuCtxPopCurrent_v2(context: Out<'_, *mut c_void>) -> u32 {
-    context.set(device::pop_context());
-    SUCCESS
-}
-
-pub fn cuCtxGetDevice(ordinal: Out<'_, c_int>) -> u32 {
+/// Writes the ordinal of the current context's card.
+fn current(ordinal: Out<'_, c_int>) -> Result<(), CudaStatus> {
     if device::current_context().is_null() {
-        return INVALID_CONTEXT;
+        return Err(CudaStatus::INVALID_CONTEXT);
     }
     ordinal.set(device::current_ordinal() as c_int);
-    SUCCESS
+    Ok(())
 }
 
-pub fn cuCtxGetDevice_v2(ordinal: Out<'_, c_int>, context: *mut c_void) -> u32 {
-    match device::ordinal_of(context) {
-        Some(found) => {
-            ordinal.set(found);
-            SUCCESS
-        }
-        None => cuCtxGetDevice(ordinal),
-    }
-}
-
-pub fn cuCtxGetApiVersion(_context: *mut c_void, version: Out<'_, c_uint>) -> u32 {
-    version.set(3020);
-    SUCCESS
-}
-
-pub fn cuCtxGetId(context: *mut c_void, id: Out<'_, u64>) -> u32 {
-    let context = if context.is_null() { device::current_context() } else { context };
-    id.set(context as u64);
-    SUCCESS
-}
-
-pub fn cuCtxGetLimit(value: Out<'_, usize>, limit: c_int) -> u32 {
-    // Stack size, printf buffer, malloc heap, nesting depth, pending launches, fetch granularity, L2 persistence: the
-    // defaults of a fresh context.
-    let Some(default) = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0].get(limit.max(0) as usize) else {
-        return INVALID_VALUE;
-    };
-    value.set(*default);
-    SUCCESS
-}
-
-pub fn cuCtxSetLimit(_limit: c_int, _value: usize) -> u32 {
-    SUCCESS
-}
-
-pub fn cuCtxGetFlags(flags: Out<'_, c_uint>) -> u32 {
-    flags.set(0);
-    SUCCESS
-}
-
-pub fn cuCtxGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_int>) -> u32 {
-    least.set(0);
-    greatest.set(-5);
-    SUCCESS
-}
-
-pub fn cuCtxSynchronize() -> u32 {
-    if let Err(status) = capture::check_unsafe_call() {
-        return status;
-    }
+fn synchronize() -> Result<(), CudaStatus> {
+    capture::check_unsafe_call()?;
     pool::synchronized();
-    SUCCESS
-}
-
-pub fn cuCtxSynchronize_v2(_context: *mut c_void) -> u32 {
-    cuCtxSynchronize()
-}
-
-pub fn cuCtxEnablePeerAccess(context: *mut c_void, _flags: c_uint) -> u32 {
-    device::ordinal_of(context).map_or(INVALID_CONTEXT, crate::driver::peers::enable)
-}
-
-pub fn cuCtxDisablePeerAccess(context: *mut c_void) -> u32 {
-    device::ordinal_of(context).map_or(INVALID_CONTEXT, crate::driver::peers::disable)
+    Ok(())
 }

@@ -1,101 +1,50 @@
-//! Graphs. The runtime's functions do the same, under other names.
+//! Graphs.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::boundary::{InOut, Out, Room};
-use crate::runtime;
+use crate::boundary::{InOut, Out, Record, Room};
+use crate::cuda::graphs::NODE_PARAMETERS;
+use crate::cuda::{Opaque, functions, graphs};
+use crate::driver::known_to_runtime;
+use crate::graph_memory::{self, PARAMETERS};
+use crate::status::DriverStatus;
+use crate::stream::StreamHandle;
 
-pub fn cuGraphCreate(graph: Out<'_, *mut c_void>, flags: c_uint) -> u32 {
-    runtime::cudaGraphCreate(graph, flags)
-}
-
-pub fn cuGraphDestroy(graph: *mut c_void) -> u32 {
-    runtime::cudaGraphDestroy(graph)
-}
-
-pub fn cuGraphClone(copy: Out<'_, *mut c_void>, original: *mut c_void) -> u32 {
-    runtime::cudaGraphClone(copy, original)
-}
-
-pub fn cuGraphInstantiate_v2(
-    executable: Out<'_, *mut c_void>,
-    graph: *mut c_void,
-    fault: Out<'_, *mut c_void>,
-    _log: *mut c_void,
-    _size: usize,
-) -> u32 {
-    fault.set(std::ptr::null_mut());
-    runtime::cudaGraphInstantiateWithFlags(executable, graph, 0)
-}
-
-pub fn cuGraphInstantiateWithFlags(executable: Out<'_, *mut c_void>, graph: *mut c_void, flags: u64) -> u32 {
-    runtime::cudaGraphInstantiateWithFlags(executable, graph, flags)
-}
-
-pub fn cuGraphInstantiateWithParams(
-    executable: Out<'_, *mut c_void>,
-    graph: *mut c_void,
-    parameters: *mut c_void,
-) -> u32 {
-    runtime::cudaGraphInstantiateWithParams(executable, graph, parameters)
-}
-
-pub fn cuGraphExecDestroy(executable: *mut c_void) -> u32 {
-    runtime::cudaGraphExecDestroy(executable)
-}
-
-pub fn cuGraphLaunch(executable: *mut c_void, stream: *mut c_void) -> u32 {
-    runtime::cudaGraphLaunch(executable, stream)
-}
-
-pub fn cuGraphGetNodes(graph: *mut c_void, nodes: Room<'_, *mut c_void>, count: InOut<'_, usize>) -> u32 {
-    runtime::cudaGraphGetNodes(graph, nodes, count)
-}
-
-pub fn cuGraphNodeGetType(node: *mut c_void, kind: Out<'_, c_int>) -> u32 {
-    runtime::cudaGraphNodeGetType(node, kind)
-}
-
-/// The driver's older shape has no data about edges; its parameters have the runtime's layout.
-pub unsafe fn cuGraphAddNode(
-    node: Out<'_, *mut c_void>,
-    graph: *mut c_void,
-    dependencies: *const c_void,
-    count: usize,
-    parameters: *mut c_void,
-) -> u32 {
-    // SAFETY: the contract is that of the runtime's function.
-    unsafe { runtime::cudaGraphAddNode_v2(node, graph, dependencies, std::ptr::null(), count, parameters) }
-}
-
-pub unsafe fn cuGraphAddNode_v3(
-    node: Out<'_, *mut c_void>,
-    graph: *mut c_void,
-    dependencies: *const c_void,
-    data: *const c_void,
-    count: usize,
-    parameters: *mut c_void,
-) -> u32 {
-    // SAFETY: the contract is that of the runtime's function.
-    unsafe { runtime::cudaGraphAddNode_v2(node, graph, dependencies, data, count, parameters) }
-}
-
-pub unsafe fn cuGraphAddMemAllocNode(
-    node: Out<'_, *mut c_void>,
-    graph: *mut c_void,
-    dependencies: *const c_void,
-    count: usize,
-    parameters: *mut c_void,
-) -> u32 {
-    // SAFETY: the contract is that of the runtime's function.
-    unsafe { runtime::cudaGraphAddMemAllocNode(node, graph, dependencies, count, parameters) }
-}
-
-pub unsafe fn cuGraphMemAllocNodeGetParams(node: *mut c_void, parameters: *mut c_void) -> u32 {
-    // SAFETY: the contract is that of the runtime's function.
-    unsafe { runtime::cudaGraphMemAllocNodeGetParams(node, parameters) }
-}
-
-pub fn cuDeviceGetGraphMemAttribute(ordinal: c_int, attribute: c_int, value: Out<'_, u64>) -> u32 {
-    runtime::cudaDeviceGetGraphMemAttribute(ordinal, attribute, value)
+functions! { DriverStatus:
+    cuGraphCreate(graph: Out<'_, Opaque>, _flags: c_uint) = graphs::create(graph);
+    cuGraphDestroy(graph: Opaque) = graphs::destroy(graph);
+    cuGraphClone(copy: Out<'_, Opaque>, original: Opaque) = graphs::copy(copy, original);
+    cuGraphInstantiate_v2(
+        executable: Out<'_, Opaque>, graph: Opaque, fault: Out<'_, Opaque>, _log: *mut c_void, _size: usize
+    ) = {
+        fault.set(std::ptr::null_mut());
+        graphs::instantiate(executable, graph);
+    };
+    cuGraphInstantiateWithFlags(executable: Out<'_, Opaque>, graph: Opaque, _flags: u64)
+        = graphs::instantiate(executable, graph);
+    cuGraphInstantiateWithParams(executable: Out<'_, Opaque>, graph: Opaque, _parameters: *mut c_void)
+        = graphs::instantiate(executable, graph);
+    cuGraphExecDestroy(executable: Opaque) = graph_memory::forget(executable);
+    cuGraphLaunch(_executable: Opaque, stream: StreamHandle) = known_to_runtime(graphs::launch(stream));
+    cuGraphGetNodes(graph: Opaque, nodes: Room<'_, Opaque>, count: InOut<'_, usize>)
+        = known_to_runtime(graphs::nodes(graph, nodes, count));
+    /// 0 is a kernel.
+    cuGraphNodeGetType(_node: Opaque, kind: Out<'_, c_int>) = kind.set(0);
+    /// The older shape has no data about edges.
+    cuGraphAddNode(
+        node: Out<'_, Opaque>, graph: Opaque, _dependencies: *const c_void, _count: usize,
+        parameters: Record<'_, NODE_PARAMETERS>
+    ) = known_to_runtime(graphs::add_node(node, graph, parameters));
+    cuGraphAddNode_v3(
+        node: Out<'_, Opaque>, graph: Opaque, _dependencies: *const c_void, _data: *const c_void, _count: usize,
+        parameters: Record<'_, NODE_PARAMETERS>
+    ) = known_to_runtime(graphs::add_node(node, graph, parameters));
+    cuGraphAddMemAllocNode(
+        node: Out<'_, Opaque>, graph: Opaque, _dependencies: *const c_void, _count: usize,
+        parameters: Record<'_, PARAMETERS>
+    ) = known_to_runtime(graphs::add_allocation(node, graph, parameters));
+    cuGraphMemAllocNodeGetParams(node: Opaque, parameters: Out<'_, [u8; PARAMETERS]>)
+        = known_to_runtime(graphs::allocation(node, parameters));
+    cuDeviceGetGraphMemAttribute(ordinal: c_int, attribute: c_int, value: Out<'_, u64>)
+        = known_to_runtime(graphs::memory_attribute(ordinal, attribute, value));
 }

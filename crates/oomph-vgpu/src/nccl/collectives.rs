@@ -1,6 +1,6 @@
 //! Collectives among ranks that run, and ranks that are like this one.
 //!
-//! Small buffers are exchanged with the ranks that run as processes beside this one (see [`exchange`]). Of all others,
+//! Small buffers are exchanged with the ranks that run as other processes (see [`exchange`]). Of all others,
 //! and in larger buffers, a rank receives what it would if every rank held what it holds itself: a sum is its own share
 //! times the number of ranks, a gathering repeats its own share. Frameworks compare what they gather (DDP its
 //! parameters' shapes), count ranks by summing ones, and read such numbers back; contents of tensors do not matter.
@@ -9,43 +9,16 @@
 //! collective in disguise: broadcasts from every rank are a gathering (PyTorch's `all_gather` of a list of tensors), and
 //! sends with receives are an exchange of everything with everyone.
 
-use crate::fork::Mutex;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
 use crate::boundary::{Any, Handle, Memory, Record, pass};
+use crate::gpu::{GroupCall, gpu};
 use crate::nccl::{Communicator, NcclStatus, arithmetic, exchange, known};
 use crate::transfer;
 
-/// Something that a group still has to do. Addresses are kept as numbers: another thread's are not touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pending {
-    /// A broadcast from this rank (`own`) or another one.
-    Broadcast {
-        own: bool,
-        from: usize,
-        to: usize,
-        bytes: usize,
-    },
-    Send {
-        peer: c_int,
-        from: usize,
-        bytes: usize,
-    },
-    Receive {
-        peer: c_int,
-        to: usize,
-        bytes: usize,
-        /// The communicator, where the message is exchanged.
-        exchanged: Option<usize>,
-    },
-}
-
-/// What the groups of all threads still have to do, with the thread's mark.
-static PENDING: Mutex<Vec<(usize, Pending)>> = Mutex::new(Vec::new());
-
 thread_local! {
-    // `const` and without a destructor. Its address marks the thread.
+    // NCCL has groups for each thread. `const` and without a destructor. Its address marks the thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -57,24 +30,24 @@ fn mark() -> usize {
 type Copy = (usize, usize, usize);
 
 /// What a group's operations come to.
-fn resolve(group: &[Pending]) -> Vec<Copy> {
+fn resolve(group: &[GroupCall]) -> Vec<Copy> {
     let mut copies = Vec::new();
     for pending in group {
         match *pending {
             // What another rank would send is what this one sends, if it sends as much; a buffer that is given on both
             // sides holds nothing of the other rank's.
-            Pending::Broadcast { own: false, from, to, bytes } => {
+            GroupCall::Broadcast { own: false, from, to, bytes } => {
                 let mine = group.iter().find_map(|other| match *other {
-                    Pending::Broadcast { own: true, from, bytes: size, .. } if size == bytes => Some(from),
+                    GroupCall::Broadcast { own: true, from, bytes: size, .. } if size == bytes => Some(from),
                     _ => None,
                 });
                 copies.push((mine.unwrap_or(from), to, bytes));
             }
-            Pending::Broadcast { own: true, from, to, bytes } => copies.push((from, to, bytes)),
-            Pending::Receive { peer, to, bytes, .. } => {
+            GroupCall::Broadcast { own: true, from, to, bytes } => copies.push((from, to, bytes)),
+            GroupCall::Receive { peer, to, bytes, .. } => {
                 let sent = |wanted: &dyn Fn(c_int) -> bool| {
                     group.iter().find_map(|other| match *other {
-                        Pending::Send { peer, from, bytes: size } if size == bytes && wanted(peer) => Some(from),
+                        GroupCall::Send { peer, from, bytes: size } if size == bytes && wanted(peer) => Some(from),
                         _ => None,
                     })
                 };
@@ -82,7 +55,7 @@ fn resolve(group: &[Pending]) -> Vec<Copy> {
                     copies.push((from, to, bytes));
                 }
             }
-            Pending::Send { .. } => {}
+            GroupCall::Send { .. } => {}
         }
     }
     copies
@@ -99,12 +72,12 @@ unsafe fn make(copies: Vec<Copy>) {
 }
 
 /// Does a group: what other ranks that run have sent is received, and the rest comes from this rank itself.
-unsafe fn finish(group: &[Pending]) {
+unsafe fn finish(group: &[GroupCall]) {
     // SAFETY: NCCL's contract: the communicators and buffers of a group stay valid until its work is done.
     unsafe {
         make(resolve(group));
         for pending in group {
-            let Pending::Receive { peer, to, bytes, exchanged: Some(communicator) } = *pending else { continue };
+            let GroupCall::Receive { peer, to, bytes, exchanged: Some(communicator) } = *pending else { continue };
             let handle = pass::<Any, Handle<'_, Communicator>>(communicator as *mut c_void);
             let Ok(communicator) = known(&handle) else { continue };
             let Ok(peer) = usize::try_from(peer) else { continue };
@@ -116,9 +89,9 @@ unsafe fn finish(group: &[Pending]) {
 }
 
 /// Does something now, or at the end of the group.
-unsafe fn defer(pending: Pending) {
+unsafe fn defer(pending: GroupCall) {
     if DEPTH.get() > 0 {
-        PENDING.lock().push((mark(), pending));
+        gpu().libraries.group_calls.lock().push((mark(), pending));
     } else {
         // SAFETY: the caller's promise.
         unsafe { finish(&[pending]) };
@@ -138,7 +111,7 @@ pub fn ncclGroupEnd() -> Result<(), NcclStatus> {
     }
     let mark = mark();
     let mut group = Vec::new();
-    PENDING.lock().retain(|(thread, pending)| {
+    gpu().libraries.group_calls.lock().retain(|(thread, pending)| {
         if *thread == mark {
             group.push(*pending);
         }
@@ -155,7 +128,7 @@ pub fn ncclGroupEnd() -> Result<(), NcclStatus> {
 pub fn ncclGroupSimulateEnd(info: Record<'_, 20>) -> Result<(), NcclStatus> {
     DEPTH.set(DEPTH.get().saturating_sub(1));
     let mark = mark();
-    PENDING.lock().retain(|(thread, _)| *thread != mark);
+    gpu().libraries.group_calls.lock().retain(|(thread, _)| *thread != mark);
     info.write(16, 0.0_f32);
     Ok(())
 }
@@ -430,7 +403,7 @@ pub fn ncclBroadcast(
         let from = if from.is_null() { to } else { from };
         match held(from, kind, bytes).and_then(|held| communicator.meeting.spread(held, root)) {
             Some(heard) if heard.len() == bytes => transfer::copy(to, heard.as_ptr().cast(), bytes),
-            _ => defer(Pending::Broadcast { own, from: from as usize, to: to as usize, bytes }),
+            _ => defer(GroupCall::Broadcast { own, from: from as usize, to: to as usize, bytes }),
         }
     }
     Ok(())
@@ -480,7 +453,7 @@ pub fn ncclSend(
         if let Some(message) = held(from, kind, bytes).filter(|_| to != communicator.rank) {
             communicator.meeting.send(to, message);
         }
-        defer(Pending::Send { peer, from: from as usize, bytes });
+        defer(GroupCall::Send { peer, from: from as usize, bytes });
     }
     Ok(())
 }
@@ -499,7 +472,7 @@ pub fn ncclRecv(
     unsafe {
         let is_exchanged = held(address, kind, bytes).is_some() && from != communicator.rank;
         let exchanged = is_exchanged.then_some(comm.address());
-        defer(Pending::Receive { peer, to: address as usize, bytes, exchanged });
+        defer(GroupCall::Receive { peer, to: address as usize, bytes, exchanged });
     }
     Ok(())
 }
@@ -536,28 +509,28 @@ mod tests {
     fn broadcasts_from_every_rank_are_a_gathering() {
         // Rank 1 of 3 gathers: it broadcasts its input and receives into the others' outputs in place.
         let group = [
-            Pending::Broadcast { own: false, from: 100, to: 100, bytes: 8 },
-            Pending::Broadcast { own: true, from: 500, to: 200, bytes: 8 },
-            Pending::Broadcast { own: false, from: 300, to: 300, bytes: 8 },
+            GroupCall::Broadcast { own: false, from: 100, to: 100, bytes: 8 },
+            GroupCall::Broadcast { own: true, from: 500, to: 200, bytes: 8 },
+            GroupCall::Broadcast { own: false, from: 300, to: 300, bytes: 8 },
         ];
         assert_eq!(resolve(&group), [(500, 100, 8), (500, 200, 8), (500, 300, 8)]);
-        let uneven = [group[1], Pending::Broadcast { own: false, from: 300, to: 300, bytes: 16 }];
-        assert_eq!(resolve(&uneven), [(500, 200, 8), (300, 300, 16)], "a share of another size stays as it is");
+        let uneven = [group[1], GroupCall::Broadcast { own: false, from: 300, to: 300, bytes: 16 }];
+        assert_eq!(resolve(&uneven), [(500, 200, 8), (300, 300, 16)], "a share of another size stays unchanged");
     }
 
     #[test]
     fn a_lone_broadcast_leaves_a_receiver_with_its_own() {
-        assert_eq!(resolve(&[Pending::Broadcast { own: false, from: 7, to: 7, bytes: 4 }]), [(7, 7, 4)]);
+        assert_eq!(resolve(&[GroupCall::Broadcast { own: false, from: 7, to: 7, bytes: 4 }]), [(7, 7, 4)]);
     }
 
     #[test]
     fn sends_meet_receives() {
         let group = [
-            Pending::Send { peer: 0, from: 10, bytes: 4 },
-            Pending::Send { peer: 1, from: 20, bytes: 4 },
-            Pending::Receive { peer: 1, to: 60, bytes: 4, exchanged: None },
-            Pending::Receive { peer: 2, to: 70, bytes: 4, exchanged: None },
-            Pending::Receive { peer: 0, to: 80, bytes: 64, exchanged: None },
+            GroupCall::Send { peer: 0, from: 10, bytes: 4 },
+            GroupCall::Send { peer: 1, from: 20, bytes: 4 },
+            GroupCall::Receive { peer: 1, to: 60, bytes: 4, exchanged: None },
+            GroupCall::Receive { peer: 2, to: 70, bytes: 4, exchanged: None },
+            GroupCall::Receive { peer: 0, to: 80, bytes: 64, exchanged: None },
         ];
         assert_eq!(resolve(&group), [(20, 60, 4), (10, 70, 4)], "what nobody sends is not received");
     }
@@ -569,8 +542,8 @@ mod tests {
         // SAFETY: the buffers outlive the group.
         unsafe {
             assert_eq!(ncclGroupStart(), Ok(()));
-            defer(Pending::Receive { peer: 0, to: to.as_mut_ptr() as usize, bytes: 4, exchanged: None });
-            defer(Pending::Send { peer: 0, from: from.as_ptr() as usize, bytes: 4 });
+            defer(GroupCall::Receive { peer: 0, to: to.as_mut_ptr() as usize, bytes: 4, exchanged: None });
+            defer(GroupCall::Send { peer: 0, from: from.as_ptr() as usize, bytes: 4 });
             assert_eq!(ncclGroupEnd(), Ok(()));
         }
         assert_eq!(to, from);

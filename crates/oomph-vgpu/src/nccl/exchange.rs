@@ -16,14 +16,14 @@
 //! Waiting happens on the host, in the call. CUDA would wait on the stream, but results that are computed on the CPU
 //! need their inputs now. A rank that died is not waited for, and every wait is bounded.
 
-use crate::fork::{Mutex, Once};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::trace;
+use crate::gpu::gpu;
+use crate::lock::{Mutex, Once, Rank};
 
 /// Larger messages are not exchanged, in bytes: what hosts read back is small.
 const LARGEST: usize = 1 << 16;
@@ -69,10 +69,10 @@ impl Meeting {
             rank,
             begun: Instant::now(),
             present: Once::new(),
-            lost: Mutex::new(Vec::new()),
+            lost: Mutex::new(Rank::LostRanks, Vec::new()),
             collectives: AtomicU64::new(0),
-            messages: Mutex::new(BTreeMap::new()),
-            posted: Mutex::new(Vec::new()),
+            messages: Mutex::new(Rank::Messages, BTreeMap::new()),
+            posted: Mutex::new(Rank::PostedFiles, Vec::new()),
         }
     }
 
@@ -239,7 +239,7 @@ impl Meeting {
             _ => {}
         }
         if waited > RANK_TIMEOUT {
-            trace::warn(
+            gpu().warn(
                 "a rank waited ten minutes in vain for what another one sends; it went on as if all ranks were alike",
             );
         }
@@ -257,9 +257,9 @@ fn put(path: &Path, bytes: &[u8]) -> bool {
     part.push(".part");
     let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        if !TOLD.swap(true, Ordering::Relaxed) {
-            trace::warn("ranks could not tell each other what they sent, because the run folder cannot be written");
+        let gpu = gpu();
+        if !gpu.libraries.exchange_failed.swap(true, Ordering::Relaxed) {
+            gpu.warn("ranks could not tell each other what they sent, because the run folder cannot be written");
         }
     }
     written.is_ok()

@@ -18,6 +18,8 @@
 
 use oomph_ledger::DeviceDescription;
 
+pub use crate::gpu::NcclSettings as Settings;
+
 const MIB: u64 = 1 << 20;
 /// Bytes that the driver hands out at a time.
 const GRANULE: u64 = 2 * MIB;
@@ -58,15 +60,6 @@ pub fn links(card: &DeviceDescription) -> Links {
     } else {
         Links { channels: 12, peer_channels: 8, on_card: true }
     }
-}
-
-/// The settings of NCCL that change its memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// `NCCL_BUFFSIZE`
-    pub simple: u64,
-    /// `NCCL_MAX_NCHANNELS` or `NCCL_MAX_CTAS`
-    pub most_channels: u64,
 }
 
 impl Settings {

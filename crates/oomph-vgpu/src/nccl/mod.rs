@@ -1,6 +1,6 @@
 //! NCCL: communicators of one rank among many, of which the others are taken to be like this one.
 //!
-//! Small messages are exchanged with the ranks that run beside this one ([`exchange`]). Of all others, a collective
+//! Small messages are exchanged with the other ranks that run ([`exchange`]). Of all others, a collective
 //! writes what it would have received if all ranks held what this one holds; see [`collectives`].
 #![allow(clippy::too_many_arguments, reason = "the parameters are those of NCCL's header")]
 
@@ -11,17 +11,16 @@ mod memory;
 
 pub use collectives::*;
 
-use crate::fork::Once;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oomph_ledger::Kind;
 
 use crate::abi::Bytes128;
-use crate::books;
 use crate::boundary::{Handle, In, Items, Object, Out, Room, hand_out, statuses};
 use crate::cublas::versions::library_version;
 use crate::device::{self, Device};
+use crate::gpu::gpu;
 use crate::nccl::exchange::Meeting;
 
 statuses! {
@@ -54,7 +53,7 @@ pub struct Communicator {
     connected: AtomicBool,
     /// The ranks of its machine that it is connected with, a bit each.
     peers: AtomicU64,
-    /// The ranks that run beside this one.
+    /// The other ranks that run.
     meeting: Meeting,
     /// How often it was split.
     splits: AtomicU64,
@@ -66,7 +65,7 @@ impl Communicator {
         if bytes == 0 {
             return Ok(());
         }
-        if !books::charge(self.device.card, Kind::Library, bytes) {
+        if !gpu().charge(self.device.card, Kind::Library, bytes) {
             return Err(NcclStatus::UNHANDLED_CUDA_ERROR);
         }
         self.charged.fetch_add(bytes, Ordering::Relaxed);
@@ -76,7 +75,7 @@ impl Communicator {
     fn release(&self) {
         let bytes = self.charged.swap(0, Ordering::Relaxed);
         if bytes > 0 {
-            books::release(self.device.card, Kind::Library, bytes);
+            gpu().release(self.device.card, Kind::Library, bytes);
         }
     }
 
@@ -99,8 +98,7 @@ impl Communicator {
 }
 
 fn settings() -> memory::Settings {
-    static SETTINGS: Once<memory::Settings> = Once::new();
-    *SETTINGS.get_or_init(memory::Settings::from_environment)
+    *gpu().libraries.nccl_settings.get_or_init(memory::Settings::from_environment)
 }
 
 // SAFETY: all fields that change are atomic, or have locks of their own.
@@ -127,9 +125,7 @@ fn create(ranks: c_int, rank: c_int, ordinal: usize, name: Option<&str>) -> Made
         return Err(NcclStatus::INVALID_ARGUMENT);
     }
     let device = c_int::try_from(ordinal).ok().and_then(device::get).ok_or(NcclStatus::UNHANDLED_CUDA_ERROR)?;
-    if device::activate(device) != 0 {
-        return Err(NcclStatus::UNHANDLED_CUDA_ERROR);
-    }
+    device::activate(device).map_err(|_| NcclStatus::UNHANDLED_CUDA_ERROR)?;
     let communicator = Communicator {
         magic: AtomicU64::new(MAGIC),
         ranks,
@@ -153,7 +149,7 @@ fn give(out: Out<'_, *mut c_void>, made: Made) -> Result<(), NcclStatus> {
     Ok(())
 }
 
-library_version!("libnccl.so.", "nccl", [2, 21, 5], [2, 27, 5], [2, 30, 7]);
+library_version!(Nccl, "libnccl.so.", "nccl", [2, 21, 5], [2, 27, 5], [2, 30, 7]);
 
 /// The version in one number: 23007 for 2.30.7.
 pub fn ncclGetVersion(value: Out<'_, c_int>) -> Result<(), NcclStatus> {
@@ -164,10 +160,9 @@ pub fn ncclGetVersion(value: Out<'_, c_int>) -> Result<(), NcclStatus> {
 
 /// A name for a communicator that no other process of the machine makes.
 fn unique_id(to: Out<'_, [u8; 128]>) -> Result<(), NcclStatus> {
-    static MADE: AtomicU64 = AtomicU64::new(1);
     let to = to.given().ok_or(NcclStatus::INVALID_ARGUMENT)?;
     let mut id = [0; 128];
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let number = gpu().libraries.nccl_ids.fetch_add(1, Ordering::Relaxed) + 1;
     let parts = [u64::from(std::process::id()), number, MAGIC];
     for (place, byte) in id.iter_mut().zip(parts.iter().flat_map(|part| part.to_le_bytes())) {
         *place = byte;
@@ -374,7 +369,7 @@ pub fn ncclMemAlloc(out: Out<'_, *mut c_void>, size: usize) -> Result<(), NcclSt
 }
 
 pub fn ncclMemFree(address: *mut c_void) -> Result<(), NcclStatus> {
-    if crate::memory::free(address) == 0 { Ok(()) } else { Err(NcclStatus::UNHANDLED_CUDA_ERROR) }
+    crate::memory::free(address).map_err(|_| NcclStatus::UNHANDLED_CUDA_ERROR)
 }
 
 /// A window over a range of the program's memory, which its handle remembers.
@@ -385,7 +380,7 @@ pub fn ncclCommWindowRegister(
     window: Out<'_, *mut c_void>,
     _flags: c_int,
 ) -> Result<(), NcclStatus> {
-    window.set(crate::handle::fresh_with(buffer as u64));
+    window.set(gpu().handles.fresh_with(buffer as u64));
     Ok(())
 }
 
@@ -398,7 +393,10 @@ pub fn ncclWinGetUserPtr(
     Ok(())
 }
 
-/// An operator of the program's own; the built-in ones end at 4.
+/// The number of the first operator of the program's own; the built-in ones end at 4.
+const FIRST_OPERATOR: u64 = 5;
+
+/// Makes an operator of the program's own.
 pub fn ncclRedOpCreatePreMulSum(
     operator: Out<'_, c_int>,
     _scalar: *mut c_void,
@@ -406,7 +404,7 @@ pub fn ncclRedOpCreatePreMulSum(
     _residence: c_int,
     _address: *mut c_void,
 ) -> Result<(), NcclStatus> {
-    static MADE: AtomicU64 = AtomicU64::new(5);
-    operator.set(c_int::try_from(MADE.fetch_add(1, Ordering::Relaxed)).unwrap_or(c_int::MAX));
+    let made = gpu().libraries.nccl_operators.fetch_add(1, Ordering::Relaxed);
+    operator.set(c_int::try_from(made + FIRST_OPERATOR).unwrap_or(c_int::MAX));
     Ok(())
 }

@@ -11,15 +11,15 @@ mod processes;
 pub use condition::*;
 pub use processes::*;
 
-use crate::fork::Once;
 use std::ffi::{CStr, c_int, c_uint, c_ulonglong, c_void};
 
 use oomph_ledger::{DeviceDescription, MAX_DEVICES};
 
 use crate::boundary::{Out, Record, Room, Text, statuses};
+use crate::cuda::peers;
 use crate::device::Device;
-use crate::driver::peers;
-use crate::{books, device, driver};
+use crate::gpu::gpu;
+use crate::{cuda, device};
 
 statuses! {
     /// `nvmlReturn_t`
@@ -41,7 +41,7 @@ statuses! {
 const DRIVER_VERSION: &str = "595.00";
 const NVML_VERSION: &str = "13.595.00";
 
-/// The addresses that stand for cards; what lies there is never used.
+/// The addresses that stand for cards. A constant: what lies there is never used, only where it lies.
 static HANDLES: [u64; MAX_DEVICES] = [0; MAX_DEVICES];
 
 /// A card as NVML sees it.
@@ -52,7 +52,7 @@ pub(super) struct Card {
 }
 
 fn card(index: usize) -> Option<Card> {
-    books::cards().get(index).map(|description| Card { index, description })
+    gpu().cards().get(index).map(|description| Card { index, description })
 }
 
 /// The card that a handle names.
@@ -98,7 +98,7 @@ fn take_text(from: Text<'_>) -> Result<String, NvmlStatus> {
 }
 
 pub fn nvmlInit_v2() -> Result<(), NvmlStatus> {
-    if books::cards().is_empty() { Err(NvmlStatus::DRIVER_NOT_LOADED) } else { Ok(()) }
+    if gpu().cards().is_empty() { Err(NvmlStatus::DRIVER_NOT_LOADED) } else { Ok(()) }
 }
 
 pub fn nvmlInit() -> Result<(), NvmlStatus> {
@@ -145,7 +145,7 @@ pub fn nvmlSystemGetNVMLVersion(text: Room<'_, u8>, _room: c_uint) -> Result<(),
 }
 
 pub fn nvmlSystemGetCudaDriverVersion(value: Out<'_, c_int>) -> Result<(), NvmlStatus> {
-    value.set(driver::version());
+    value.set(cuda::driver_version());
     Ok(())
 }
 
@@ -169,7 +169,7 @@ pub fn nvmlSystemGetProcessName(pid: c_uint, text: Room<'_, u8>, _room: c_uint) 
 }
 
 pub fn nvmlDeviceGetCount_v2(count: Out<'_, c_uint>) -> Result<(), NvmlStatus> {
-    count.set(books::cards().len() as c_uint);
+    count.set(gpu().cards().len() as c_uint);
     Ok(())
 }
 
@@ -193,7 +193,7 @@ fn card_of_address(text: &str) -> Option<usize> {
     if parts.next().is_some_and(|domain| !domain.bytes().all(|digit| digit == b'0')) || !function.starts_with("00") {
         return None;
     }
-    // `driver::pci_bus_id` numbers the buses from 1.
+    // `pci_bus_id` numbers the buses from 1.
     bus.checked_sub(1)
 }
 
@@ -208,7 +208,7 @@ pub fn nvmlDeviceGetHandleByPciBusId(text: Text<'_>, to: Out<'_, *mut c_void>) -
 
 /// The card whose identity is this text.
 fn card_of_uuid(text: &str) -> Option<usize> {
-    books::cards().iter().position(|card| device::uuid_text(&card.uuid).eq_ignore_ascii_case(text))
+    gpu().cards().iter().position(|card| device::uuid_text(&card.uuid).eq_ignore_ascii_case(text))
 }
 
 pub fn nvmlDeviceGetHandleByUUID(text: Text<'_>, to: Out<'_, *mut c_void>) -> Result<(), NvmlStatus> {
@@ -228,7 +228,7 @@ pub fn nvmlDeviceGetHandleByUUIDV(uuid: Record<'_, UUID>, to: Out<'_, *mut c_voi
         }
         Some(2) => {
             let bytes = uuid.read::<[u8; 16]>(8);
-            books::cards().iter().position(|card| Some(card.uuid) == bytes)
+            gpu().cards().iter().position(|card| Some(card.uuid) == bytes)
         }
         _ => return Err(NvmlStatus::INVALID_ARGUMENT),
     };
@@ -325,7 +325,7 @@ fn brand(name: &str) -> c_int {
 /// older versions end earlier, and are the same as far as they go.
 fn pci_info(index: usize, ids: u64) -> [u8; 68] {
     let mut bytes = [0; 68];
-    let short = driver::pci_bus_id(index);
+    let short = cuda::devices::pci_bus_id(index);
     let long = format!("0000{short}");
     let mut place = |offset: usize, value: &[u8]| {
         for (place, byte) in bytes.iter_mut().skip(offset).zip(value) {
@@ -344,7 +344,7 @@ fn pci_info(index: usize, ids: u64) -> [u8; 68] {
 fn write_pci_info<const SIZE: usize>(handle: *mut c_void, to: Out<'_, [u8; SIZE]>) -> Result<(), NvmlStatus> {
     let card = find(handle)?;
     let to = to.given().ok_or(NvmlStatus::INVALID_ARGUMENT)?;
-    let info = pci_info(card.index, driver::attributes::pci_device_id(card.description));
+    let info = pci_info(card.index, cuda::attributes::pci_device_id(card.description));
     to.set(std::array::from_fn(|index| info.get(index).copied().unwrap_or(0)));
     Ok(())
 }
@@ -365,8 +365,8 @@ pub fn nvmlDeviceGetPciInfo(handle: *mut c_void, to: Out<'_, [u8; 32]>) -> Resul
 
 /// Total, free and used bytes of a card.
 fn memory(card: Card) -> [c_ulonglong; 3] {
-    let total = books::capacity_bytes(card.index).unwrap_or(card.description.capacity_bytes);
-    let free = books::free_bytes(card.index);
+    let total = gpu().capacity_bytes(card.index).unwrap_or(card.description.capacity_bytes);
+    let free = gpu().free_bytes(card.index);
     [total, free, total.saturating_sub(free)]
 }
 
@@ -424,12 +424,12 @@ pub fn nvmlDeviceOnSameBoard(first: *mut c_void, second: *mut c_void, same: Out<
 
 /// The processors near a card: all of them.
 pub fn nvmlDeviceGetCpuAffinity(handle: *mut c_void, _words: c_uint, to: Room<'_, u64>) -> Result<(), NvmlStatus> {
-    static PROCESSORS: Once<usize> = Once::new();
     find(handle)?;
     if to.is_null() {
         return Err(NvmlStatus::INVALID_ARGUMENT);
     }
-    let processors = *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let count = || std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = *gpu().libraries.processors.get_or_init(count);
     to.fill((0..to.count()).map(|word| {
         let here = processors.saturating_sub(word * 64).min(64) as u32;
         1_u64.checked_shl(here).map_or(u64::MAX, |bit| bit - 1)
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(card_of_address("0001:02:00.0"), None);
         assert_eq!(card_of_address("00000000:00:00.0"), None);
         assert_eq!(card_of_address("nonsense"), None);
-        assert_eq!(card_of_address(&driver::pci_bus_id(10)), Some(10), "the two sides number alike");
+        assert_eq!(card_of_address(&cuda::devices::pci_bus_id(10)), Some(10), "the two sides number alike");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_uint, c_void};
 
-use crate::books;
 use crate::boundary::{InOut, Out, Room};
+use crate::gpu::gpu;
 use crate::nvml::{NvmlStatus, find};
 
 /// Bytes of a process in the first interface (pid, memory) and in the later ones (and two instances of a sliced card).
@@ -52,7 +52,7 @@ fn compute<const SIZE: usize>(
     count: InOut<'_, c_uint>,
     to: Room<'_, [u8; SIZE]>,
 ) -> Result<(), NvmlStatus> {
-    list(&books::holders(find(handle)?.index), count, to)
+    list(&gpu().holders(find(handle)?.index), count, to)
 }
 
 /// Nobody draws on a virtual card, and no server shares it.

@@ -1,116 +1,91 @@
 //! Devices, versions, limits and error texts.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use crate::boundary::{Out, Room, Text};
-use crate::device;
-use crate::driver::attributes;
-use crate::runtime::{answer, fail, status};
-use crate::status::{INVALID_VALUE, NO_DEVICE, SUCCESS};
-use crate::{capture, driver, loader, pool, stream};
+use crate::cuda::{Opaque, devices, driver_version, functions, peers, procedures};
+use crate::device::{self, Device};
+use crate::gpu::gpu;
+use crate::status::{self, CudaStatus, RuntimeStatus};
+use crate::{capture, cuda, loader, pool};
 
-pub fn cudaGetDeviceCount(count: Out<'_, c_int>) -> u32 {
-    let devices = device::visible().len();
-    count.set(devices as c_int);
-    if devices == 0 { fail(NO_DEVICE) } else { SUCCESS }
+functions! { RuntimeStatus:
+    cudaGetDeviceCount(count: Out<'_, c_int>) = {
+        count.set(gpu().visible().len() as c_int);
+        any_device()
+    };
+    cudaGetDevice(ordinal: Out<'_, c_int>) = {
+        any_device()?;
+        ordinal.set(device::current_ordinal() as c_int);
+    };
+    cudaSetDevice(ordinal: c_int) = device::make_current(ordinal);
+    cudaInitDevice(ordinal: c_int, _device_flags: c_uint, _flags: c_uint) = device::activate(get(ordinal)?);
+    cudaSetValidDevices(_devices: *const c_int, _count: c_int) = ();
+    cudaChooseDevice(ordinal: Out<'_, c_int>, _properties: *const c_void) = {
+        ordinal.set(0);
+        any_device()
+    };
+    cudaDeviceGetAttribute(value: Out<'_, c_int>, attribute: c_int, ordinal: c_int)
+        = value.set(cuda::attributes::of(get(ordinal)?, ordinal, attribute));
+    cudaDeviceGetPCIBusId(text: Room<'_, u8>, _length: c_int, ordinal: c_int)
+        = devices::write_pci_bus_id(text, ordinal);
+    cudaDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: Text<'_>) = devices::by_pci_bus_id(ordinal, text);
+    cudaDeviceCanAccessPeer(can: Out<'_, c_int>, ordinal: c_int, peer: c_int)
+        = devices::can_access_peer(can, ordinal, peer);
+    cudaDeviceEnablePeerAccess(peer: c_int, _flags: c_uint) = peers::enable(peer);
+    cudaDeviceDisablePeerAccess(peer: c_int) = peers::disable(peer);
+    cudaDeviceGetP2PAttribute(value: Out<'_, c_int>, attribute: c_int, source: c_int, target: c_int)
+        = devices::link_attribute(value, attribute, source, target);
+    cudaDeviceGetLimit(value: Out<'_, usize>, limit: c_int) = devices::limit(value, limit);
+    cudaDeviceSetLimit(_limit: c_int, _value: usize) = ();
+    cudaDeviceGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_int>)
+        = devices::priorities(least, greatest);
+    cudaDeviceSynchronize() = synchronize();
+    cudaDeviceReset() = {
+        if let Some(device) = device::current() {
+            device::deactivate(device);
+        }
+    };
+    cudaDriverGetVersion(version: Out<'_, c_int>) = version.set(driver_version());
+    cudaRuntimeGetVersion(version: Out<'_, c_int>) = version.set(runtime_version());
+    cudaGetDriverEntryPoint(symbol: Text<'_>, function: Out<'_, Opaque>, _flags: u64, found: Out<'_, c_int>)
+        = entry_point(symbol, function, runtime_version(), found);
+    cudaGetDriverEntryPointByVersion(
+        symbol: Text<'_>, function: Out<'_, Opaque>, version: c_uint, _flags: u64, found: Out<'_, c_int>
+    ) = entry_point(symbol, function, version as c_int, found);
+    cudaCtxResetPersistingL2Cache() = ();
 }
 
-pub fn cudaGetDevice(ordinal: Out<'_, c_int>) -> u32 {
-    if device::visible().is_empty() {
-        return fail(NO_DEVICE);
-    }
-    ordinal.set(device::current_ordinal() as c_int);
-    SUCCESS
+/// What an error code means.
+pub fn cudaGetErrorString(code: c_int) -> &'static CStr {
+    status::text(code)
 }
 
-pub fn cudaSetDevice(ordinal: c_int) -> u32 {
-    status(device::make_current(ordinal))
+/// The runtime's name of an error code.
+pub fn cudaGetErrorName(code: c_int) -> &'static CStr {
+    status::runtime_name(code)
 }
 
-pub fn cudaInitDevice(ordinal: c_int, _device_flags: c_uint, _flags: c_uint) -> u32 {
-    match device::get(ordinal) {
-        Some(device) => status(device::activate(device)),
-        None => fail(device::missing()),
-    }
+/// The card with an ordinal of this process, as the runtime answers for one that is not there.
+pub fn get(ordinal: c_int) -> Result<Device, CudaStatus> {
+    device::get(ordinal).ok_or_else(device::missing)
 }
 
-pub fn cudaSetValidDevices(_devices: *const c_int, _count: c_int) -> u32 {
-    SUCCESS
+/// Refuses a call where there is no card at all.
+fn any_device() -> Result<(), CudaStatus> {
+    if gpu().visible().is_empty() { Err(CudaStatus::NO_DEVICE) } else { Ok(()) }
 }
 
-pub fn cudaChooseDevice(ordinal: Out<'_, c_int>, _properties: *const c_void) -> u32 {
-    ordinal.set(0);
-    if device::visible().is_empty() { fail(NO_DEVICE) } else { SUCCESS }
-}
-
-pub fn cudaDeviceGetAttribute(value: Out<'_, c_int>, attribute: c_int, ordinal: c_int) -> u32 {
-    let Some(device) = device::get(ordinal) else { return fail(device::missing()) };
-    value.set(attributes::of(device, ordinal, attribute));
-    SUCCESS
-}
-
-pub fn cudaDeviceGetPCIBusId(text: Room<'_, u8>, length: c_int, ordinal: c_int) -> u32 {
-    status(driver::cuDeviceGetPCIBusId(text, length, ordinal))
-}
-
-pub fn cudaDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: Text<'_>) -> u32 {
-    status(driver::cuDeviceGetByPCIBusId(ordinal, text))
-}
-
-pub fn cudaDeviceCanAccessPeer(can: Out<'_, c_int>, ordinal: c_int, peer: c_int) -> u32 {
-    status(driver::cuDeviceCanAccessPeer(can, ordinal, peer))
-}
-
-pub fn cudaDeviceEnablePeerAccess(peer: c_int, _flags: c_uint) -> u32 {
-    status(driver::peers::enable(peer))
-}
-
-pub fn cudaDeviceDisablePeerAccess(peer: c_int) -> u32 {
-    status(driver::peers::disable(peer))
-}
-
-pub fn cudaDeviceGetP2PAttribute(value: Out<'_, c_int>, attribute: c_int, source: c_int, target: c_int) -> u32 {
-    status(driver::cuDeviceGetP2PAttribute(value, attribute, source, target))
-}
-
-pub fn cudaDeviceGetLimit(value: Out<'_, usize>, limit: c_int) -> u32 {
-    status(driver::cuCtxGetLimit(value, limit))
-}
-
-pub fn cudaDeviceSetLimit(_limit: c_int, _value: usize) -> u32 {
-    SUCCESS
-}
-
-pub fn cudaDeviceGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_int>) -> u32 {
-    status(driver::cuCtxGetStreamPriorityRange(least, greatest))
-}
-
-pub unsafe fn cudaDeviceSynchronize() -> u32 {
-    answer(device::activate_current().and_then(|_| capture::check_unsafe_call()).map(|()| pool::synchronized()))
-}
-
-pub fn cudaDeviceReset() -> u32 {
-    if let Some(device) = device::current() {
-        device::deactivate(device);
-    }
-    SUCCESS
-}
-
-pub fn cudaDriverGetVersion(version: Out<'_, c_int>) -> u32 {
-    version.set(driver::version());
-    SUCCESS
-}
-
-pub fn cudaRuntimeGetVersion(version: Out<'_, c_int>) -> u32 {
-    version.set(runtime_version());
-    SUCCESS
+fn synchronize() -> Result<(), CudaStatus> {
+    device::activate_current()?;
+    capture::check_unsafe_call()?;
+    pool::synchronized();
+    Ok(())
 }
 
 /// The version of the runtime that the program is linked against: the library's own word if it is mapped.
 fn runtime_version() -> c_int {
-    use crate::fork::Once;
-    static VERSION: Once<c_int> = Once::new();
-    *VERSION.get_or_init(|| {
+    *gpu().libraries.runtime_version.get_or_init(|| {
         let asked = loader::mapped_library("libcudart.so.").and_then(|path| {
             let path = std::ffi::CString::new(path).ok()?;
             // SAFETY: the library is mapped already, `RTLD_NOLOAD` only finds it, and the function it exports by this
@@ -126,59 +101,25 @@ fn runtime_version() -> c_int {
                 }
                 let function: unsafe extern "C" fn(*mut c_int) -> u32 = std::mem::transmute(function);
                 let mut version = 0;
-                (function(&raw mut version) == SUCCESS && version > 0).then_some(version)
+                (function(&raw mut version) == 0 && version > 0).then_some(version)
             }
         });
         asked.unwrap_or(loader::runtime_major() as c_int * 1000)
     })
 }
 
-pub fn cudaGetErrorString(code: c_int) -> *const c_char {
-    crate::status::text(code as u32).as_ptr().cast()
-}
-
-pub fn cudaGetErrorName(code: c_int) -> *const c_char {
-    crate::status::runtime_name(code as u32).as_ptr().cast()
-}
-
-pub fn cudaGetDriverEntryPoint(
+/// Writes the address of a driver function, and why there is none: 0 is success, 1 is an unknown symbol.
+fn entry_point(
     symbol: Text<'_>,
-    function: Out<'_, *mut c_void>,
-    _flags: u64,
+    function: Out<'_, Opaque>,
+    version: c_int,
     found: Out<'_, c_int>,
-) -> u32 {
-    entry_point(symbol, function, runtime_version(), found)
-}
-
-pub fn cudaGetDriverEntryPointByVersion(
-    symbol: Text<'_>,
-    function: Out<'_, *mut c_void>,
-    version: c_uint,
-    _flags: u64,
-    found: Out<'_, c_int>,
-) -> u32 {
-    entry_point(symbol, function, version as c_int, found)
-}
-
-fn entry_point(symbol: Text<'_>, function: Out<'_, *mut c_void>, version: c_int, found: Out<'_, c_int>) -> u32 {
-    let (Some(symbol), false) = (symbol.get(), function.is_null()) else { return fail(INVALID_VALUE) };
-    let address = driver::procedures::find(symbol, version as u32);
+) -> Result<(), CudaStatus> {
+    let (Some(symbol), Some(function)) = (symbol.get(), function.given()) else {
+        return Err(CudaStatus::INVALID_VALUE);
+    };
+    let address = procedures::find(symbol, version as u32);
     function.set(address.unwrap_or(std::ptr::null_mut()));
-    // 0 is success, 1 is "symbol not found".
     found.set(c_int::from(address.is_none()));
-    SUCCESS
-}
-
-pub fn cudaCtxResetPersistingL2Cache() -> u32 {
-    SUCCESS
-}
-
-pub fn cudaStreamGetDevice(stream: *mut c_void, ordinal: Out<'_, c_int>) -> u32 {
-    match stream::get(stream) {
-        Ok(stream) => {
-            ordinal.set(stream.ordinal.load(std::sync::atomic::Ordering::Relaxed) as c_int);
-            SUCCESS
-        }
-        Err(status) => fail(status),
-    }
+    Ok(())
 }

@@ -1,12 +1,13 @@
 //! `cudaDeviceProp`, whose layout differs between CUDA 11, 12 and 13.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
-use crate::device::{self, Device};
-use crate::driver::attributes;
+use crate::boundary::Memory;
+use crate::cuda::{attributes, functions};
+use crate::device::Device;
 use crate::loader;
-use crate::runtime::fail;
-use crate::status::{INVALID_VALUE, SUCCESS};
+use crate::runtime::get;
+use crate::status::{CudaStatus, RuntimeStatus};
 
 /// Which layout a caller expects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,28 +130,24 @@ fn build(device: Device, ordinal: usize, layout: Layout) -> Vec<u8> {
     members.bytes
 }
 
-unsafe fn write(to: *mut c_void, ordinal: c_int, layout: Layout) -> u32 {
-    let Some(device) = device::get(ordinal) else { return fail(device::missing()) };
+functions! { RuntimeStatus:
+    /// CUDA 13 gave this name a new layout; before, it was CUDA 11's.
+    cudaGetDeviceProperties(to: Memory<'_>, ordinal: c_int) = {
+        write(to, ordinal, if loader::runtime_major() >= 13 { Layout::Cuda13 } else { Layout::Cuda11 })
+    };
+    /// CUDA 12's name for its own layout.
+    cudaGetDeviceProperties_v2(to: Memory<'_>, ordinal: c_int) = write(to, ordinal, Layout::Cuda12);
+}
+
+fn write(to: Memory<'_>, ordinal: c_int, layout: Layout) -> Result<(), CudaStatus> {
+    let device = get(ordinal)?;
     if to.is_null() {
-        return fail(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     }
     let bytes = build(device, ordinal as usize, layout);
-    // SAFETY: the caller provides the structure of its own CUDA version, which is at least as large as what was built.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
-    SUCCESS
-}
-
-/// CUDA 13 gave this name a new layout; before, it was CUDA 11's.
-pub unsafe fn cudaGetDeviceProperties(to: *mut c_void, ordinal: c_int) -> u32 {
-    let layout = if loader::runtime_major() >= 13 { Layout::Cuda13 } else { Layout::Cuda11 };
-    // SAFETY: CUDA's contract: a structure of this layout, or null.
-    unsafe { write(to, ordinal, layout) }
-}
-
-/// CUDA 12's name for its own layout.
-pub unsafe fn cudaGetDeviceProperties_v2(to: *mut c_void, ordinal: c_int) -> u32 {
-    // SAFETY: CUDA's contract: a structure of this layout, or null.
-    unsafe { write(to, ordinal, Layout::Cuda12) }
+    // SAFETY: the program passes the structure of its own CUDA version, which is at least as large as what was built.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.address().cast(), bytes.len()) };
+    Ok(())
 }
 
 #[cfg(test)]

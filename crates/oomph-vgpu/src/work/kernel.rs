@@ -6,16 +6,17 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::{BYTES_PER_THREAD, Number, Product};
+use super::{BYTES_PER_THREAD, Number, Product, Work};
+use crate::boundary::Memory;
 
 /// A launch as the program asked for it.
-pub struct Launch {
+pub struct Launch<'a> {
     /// Blocks in each direction.
     pub grid: [u32; 3],
     /// Threads of a block in each direction.
     pub block: [u32; 3],
     /// The addresses of the arguments; null where they are given in another way.
-    pub arguments: *mut *mut c_void,
+    pub arguments: Memory<'a>,
 }
 
 /// How the elements of a kernel are counted. The numbers are kept in four bits.
@@ -64,19 +65,26 @@ const COUNTS: [Count; 11] = [
 const CHUNK: u64 = 65_536;
 /// The backward pass of attention makes five products for the two of the forward pass.
 const BACKWARD_TIMES_TWO: u64 = 5;
-/// Forward passes of attention whose backward pass may come: the backward kernels do not say what they compute, and come in
-/// the opposite order.
-static FORWARDS: Forwards =
-    Forwards { operations: [const { AtomicU64::new(0) }; MOST_FORWARDS], depth: AtomicUsize::new(0) };
 /// Of more forward passes in a step the oldest are forgotten.
 const MOST_FORWARDS: usize = 1024;
 
-struct Forwards {
+/// Forward passes of attention whose backward pass may come: the backward kernels do not say what they compute, and come in
+/// the opposite order.
+pub(super) struct Forwards {
     operations: [AtomicU64; MOST_FORWARDS],
     depth: AtomicUsize,
 }
 
 impl Forwards {
+    pub(super) const fn new() -> Self {
+        Self { operations: [const { AtomicU64::new(0) }; MOST_FORWARDS], depth: AtomicUsize::new(0) }
+    }
+
+    /// A step has ended, and with it what was computed without a backward pass.
+    pub(super) fn step_ended(&self) {
+        self.depth.store(0, Ordering::Relaxed);
+    }
+
     fn push(&self, operations: u64) {
         let place = self.depth.fetch_add(1, Ordering::Relaxed) % MOST_FORWARDS;
         self.operations[place].store(operations, Ordering::Relaxed);
@@ -88,11 +96,6 @@ impl Forwards {
         let depth = self.depth.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(1);
         self.operations[(depth - 1) % MOST_FORWARDS].load(Ordering::Relaxed)
     }
-}
-
-/// A step has ended, and with it what was computed without a backward pass.
-pub fn step_ended() {
-    FORWARDS.depth.store(0, Ordering::Relaxed);
 }
 
 /// How a kernel is counted: what to look at in its lowest four bits, and further up the bytes of an element, or for attention
@@ -173,46 +176,65 @@ fn product_of(sides: [u32; 3]) -> u64 {
     sides.iter().fold(1, |product, &side| product.saturating_mul(u64::from(side)))
 }
 
-/// Counts a launch of a kernel of which nothing is known, by its threads.
-pub fn by_threads(grid: [u32; 3], block: [u32; 3]) {
-    let threads = product_of(grid).saturating_mul(product_of(block));
-    super::kernel(threads.saturating_mul(BYTES_PER_THREAD));
-}
+impl Work {
+    /// Counts a launch of a kernel of which nothing is known, by its threads.
+    pub fn by_threads(&self, grid: [u32; 3], block: [u32; 3]) {
+        let threads = product_of(grid).saturating_mul(product_of(block));
+        self.kernel(threads.saturating_mul(BYTES_PER_THREAD));
+    }
 
-/// Counts a launch of a kernel.
-///
-/// # Safety
-/// The recipe is that of the kernel, and the arguments are those of CUDA's contract: an address for each parameter, or null.
-#[inline]
-pub unsafe fn launched(recipe: Recipe, launch: &Launch) {
-    let detail = recipe.0 >> 4;
-    let count = COUNTS.get(recipe.tag()).copied().unwrap_or(Count::Threads);
-    // SAFETY: the caller's promise, for all arms: kernels of these names have that many parameters, of 4 bytes or more.
-    let argument = |place: usize| unsafe { number_at(launch.arguments, place) };
-    let rows = u64::from(launch.grid[0]);
-    let elements = match count {
-        Count::Threads => return by_threads(launch.grid, launch.block),
-        Count::First => argument(0),
-        Count::Rows => argument(0).map(|length| length.saturating_mul(rows)),
-        Count::RowsThird => argument(2).map(|length| length.saturating_mul(rows)),
-        Count::RowsFourth => argument(3).map(|length| length.saturating_mul(rows)),
-        Count::ThirdByFifth => argument(2).zip(argument(4)).map(|(rows, length)| rows.saturating_mul(length)),
-        Count::FourthBySixth => argument(3).zip(argument(5)).map(|(rows, length)| rows.saturating_mul(length)),
-        Count::Chunks => Some(rows.saturating_mul(CHUNK)),
-        Count::Flash | Count::Efficient => {
-            // SAFETY: the kernels' only parameter is a structure of more than `MOST_WORDS` words in every version of
-            // PyTorch that has them.
-            let words = unsafe { words_of(launch.arguments) };
-            return attention(count, detail, launch.grid, words.unwrap_or([0; MOST_WORDS]));
+    /// Counts a launch of a kernel.
+    ///
+    /// # Safety
+    /// The recipe is that of the kernel, and the arguments are those of CUDA's contract: an address for each parameter, or null.
+    #[inline]
+    pub unsafe fn launched(&self, recipe: Recipe, launch: &Launch<'_>) {
+        let arguments = launch.arguments.address().cast::<*mut c_void>();
+        let detail = recipe.0 >> 4;
+        let count = COUNTS.get(recipe.tag()).copied().unwrap_or(Count::Threads);
+        // SAFETY: the caller's promise, for all arms: kernels of these names have that many parameters, of 4 bytes or more.
+        let argument = |place: usize| unsafe { number_at(arguments, place) };
+        let rows = u64::from(launch.grid[0]);
+        let elements = match count {
+            Count::Threads => return self.by_threads(launch.grid, launch.block),
+            Count::First => argument(0),
+            Count::Rows => argument(0).map(|length| length.saturating_mul(rows)),
+            Count::RowsThird => argument(2).map(|length| length.saturating_mul(rows)),
+            Count::RowsFourth => argument(3).map(|length| length.saturating_mul(rows)),
+            Count::ThirdByFifth => argument(2).zip(argument(4)).map(|(rows, length)| rows.saturating_mul(length)),
+            Count::FourthBySixth => argument(3).zip(argument(5)).map(|(rows, length)| rows.saturating_mul(length)),
+            Count::Chunks => Some(rows.saturating_mul(CHUNK)),
+            Count::Flash | Count::Efficient => {
+                // SAFETY: the kernels' only parameter is a structure of more than `MOST_WORDS` words in every version of
+                // PyTorch that has them.
+                let words = unsafe { words_of(arguments) };
+                return self.attention(count, detail, launch.grid, words.unwrap_or([0; MOST_WORDS]));
+            }
+            Count::AttentionBackward => {
+                let operations = self.forwards.pop() / 2 * BACKWARD_TIMES_TWO;
+                return self.product(Product { number: attends_with(detail), operations, bytes: 0 });
+            }
+        };
+        match elements {
+            Some(elements) => self.kernel(elements.saturating_mul(detail)),
+            None => self.by_threads(launch.grid, launch.block),
         }
-        Count::AttentionBackward => {
-            let operations = FORWARDS.pop() / 2 * BACKWARD_TIMES_TWO;
-            return super::product(Product { number: attends_with(detail), operations, bytes: 0 });
-        }
-    };
-    match elements {
-        Some(elements) => super::kernel(elements.saturating_mul(detail)),
-        None => by_threads(launch.grid, launch.block),
+    }
+
+    /// Counts a forward pass of attention.
+    fn attention(&self, count: Count, detail: u64, grid: [u32; 3], words: [u32; MOST_WORDS]) {
+        let (rows, head, causal) = (detail & 1023, detail >> 10 & 1023, detail >> 20 & 1);
+        let [blocks, second, third] = grid;
+        let queries = u64::from(blocks).saturating_mul(rows);
+        let keys = keys(count, &words, head, rows, grid);
+        let heads = u64::from(second).saturating_mul(u64::from(third));
+        let scores = queries.saturating_mul(keys).saturating_mul(heads) >> causal;
+        let operations = scores.saturating_mul(head).saturating_mul(4);
+        self.forwards.push(operations);
+        // Queries and the output, keys and values.
+        let (number, size) = (attends_with(detail), if detail >> 21 & 1 == 1 { 4 } else { 2 });
+        let bytes = queries.saturating_add(keys).saturating_mul(heads).saturating_mul(head).saturating_mul(2 * size);
+        self.product(Product { number, operations, bytes });
     }
 }
 
@@ -271,22 +293,6 @@ fn keys(count: Count, words: &[u32], head: u64, rows: u64, [blocks, samples, _]:
     found.filter(|&keys| keys > 0 && keys <= 1 << 24).map_or(all, u64::from)
 }
 
-/// Counts a forward pass of attention.
-fn attention(count: Count, detail: u64, grid: [u32; 3], words: [u32; MOST_WORDS]) {
-    let (rows, head, causal) = (detail & 1023, detail >> 10 & 1023, detail >> 20 & 1);
-    let [blocks, second, third] = grid;
-    let queries = u64::from(blocks).saturating_mul(rows);
-    let keys = keys(count, &words, head, rows, grid);
-    let heads = u64::from(second).saturating_mul(u64::from(third));
-    let scores = queries.saturating_mul(keys).saturating_mul(heads) >> causal;
-    let operations = scores.saturating_mul(head).saturating_mul(4);
-    FORWARDS.push(operations);
-    // Queries and the output, keys and values.
-    let (number, size) = (attends_with(detail), if detail >> 21 & 1 == 1 { 4 } else { 2 });
-    let bytes = queries.saturating_add(keys).saturating_mul(heads).saturating_mul(head).saturating_mul(2 * size);
-    super::product(Product { number, operations, bytes });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,8 +315,7 @@ mod tests {
 
     #[test]
     fn backward_passes_come_in_the_opposite_order() {
-        let forwards =
-            Forwards { operations: [const { AtomicU64::new(0) }; MOST_FORWARDS], depth: AtomicUsize::new(0) };
+        let forwards = Forwards::new();
         for operations in [10, 20, 30] {
             forwards.push(operations);
         }

@@ -2,19 +2,44 @@
 //! with the bytes that they are taken to move, and copies by direction.
 //!
 //! The figures are for the price of a remedy: the work of one step before and after it, from which the roofline of a card
-//! (`oomph_gpu::roofline`) gives a ratio of times. The hook cuts the count at optimizer steps ([`oomph_work_cut`]).
+//! (`oomph_gpu::roofline`) gives a ratio of times. The hook cuts the count at optimizer steps (`oomph_work_cut`).
 //!
 //! A launch carries no shapes. Those of PyTorch's own kernels that make up most of a step are known by name, and their
 //! arguments or grid say how many elements they touch (`kernel.rs`). All others count with [`BYTES_PER_THREAD`].
 
 pub mod kernel;
 
-use crate::fork::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::activity::Way;
+use crate::lock::{Mutex, Rank};
+use kernel::Forwards;
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Way {
+    /// From the host to a card.
+    ToCard,
+    /// From a card to the host.
+    ToHost,
+    /// Between two places on cards.
+    OnCard,
+}
+
+impl Way {
+    /// All of them, in the order of reports.
+    pub const ALL: [Self; 3] = [Self::ToCard, Self::ToHost, Self::OnCard];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ToCard => "to_card",
+            Self::ToHost => "to_host",
+            Self::OnCard => "on_card",
+        }
+    }
+}
 
 /// What a thread of an unknown kernel moves, in bytes: 16 read, which is the widest load, and half as much written.
 pub const BYTES_PER_THREAD: u64 = 24;
@@ -95,92 +120,89 @@ struct Kernels {
     bytes: [AtomicU64; 64],
 }
 
-static KERNELS: Kernels =
-    Kernels { calls: [const { AtomicU64::new(0) }; 64], bytes: [const { AtomicU64::new(0) }; 64] };
-static PRODUCTS: Mutex<BTreeMap<Product, u64>> = Mutex::new(BTreeMap::new());
-/// Calls and bytes of copies in the order of [`Way::ALL`].
-static COPIES: [[AtomicU64; 2]; 3] = [const { [const { AtomicU64::new(0) }; 2] }; 3];
-
-fn products() -> MutexGuard<'static, BTreeMap<Product, u64>> {
-    PRODUCTS.lock()
+/// What was computed and moved since the last cut.
+pub struct Work {
+    kernels: Kernels,
+    products: Mutex<BTreeMap<Product, u64>>,
+    /// Calls and bytes of copies in the order of [`Way::ALL`].
+    copies: [[AtomicU64; 2]; 3],
+    forwards: Forwards,
 }
 
-/// Counts a product, a convolution or an attention.
-pub fn product(product: Product) {
-    let mut products = products();
-    if products.len() >= MOST_PRODUCTS && !products.contains_key(&product) {
-        // The work stays true in sum; only that it was several launches is lost.
-        let last = products.keys().rev().find(|known| known.number == product.number).copied();
-        let Some(last) = last else { return };
-        let times = product.operations.div_ceil(last.operations.max(1));
-        *products.entry(last).or_default() += times;
-        return;
-    }
-    *products.entry(product).or_default() += 1;
-}
-
-/// Counts a kernel that moves so many bytes.
-#[inline]
-pub fn kernel(bytes: u64) {
-    let place = (63 - (bytes | 1).leading_zeros()) as usize;
-    if let (Some(calls), Some(sum)) = (KERNELS.calls.get(place), KERNELS.bytes.get(place)) {
-        calls.fetch_add(1, Ordering::Relaxed);
-        sum.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-/// Counts a copy.
-pub fn copied(way: Way, bytes: u64) {
-    if let Some([calls, sum]) = Way::ALL.iter().position(|known| *known == way).and_then(|place| COPIES.get(place)) {
-        calls.fetch_add(1, Ordering::Relaxed);
-        sum.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-/// The work since the last cut, as JSON, and begins to count anew.
-fn cut() -> String {
-    kernel::step_ended();
-    let taken = |number: &AtomicU64| number.swap(0, Ordering::Relaxed);
-    let mut text = String::from("{\"products\":[");
-    let mut comma = "";
-    for (product, times) in std::mem::take(&mut *products()) {
-        let Product { number, operations, bytes } = product;
-        let _ = write!(text, "{comma}[\"{}\",{operations},{bytes},{times}]", number.name());
-        comma = ",";
-    }
-    text.push_str("],\"kernels\":[");
-    comma = "";
-    for (calls, bytes) in KERNELS.calls.iter().zip(&KERNELS.bytes) {
-        let (calls, bytes) = (taken(calls), taken(bytes));
-        if calls > 0 {
-            let _ = write!(text, "{comma}[{calls},{bytes}]");
-            comma = ",";
+impl Work {
+    /// No work.
+    pub const fn new() -> Self {
+        Self {
+            kernels: Kernels { calls: [const { AtomicU64::new(0) }; 64], bytes: [const { AtomicU64::new(0) }; 64] },
+            products: Mutex::new(Rank::Products, BTreeMap::new()),
+            copies: [const { [const { AtomicU64::new(0) }; 2] }; 3],
+            forwards: Forwards::new(),
         }
     }
-    text.push_str("],\"copies\":{");
-    comma = "";
-    for (way, [calls, bytes]) in Way::ALL.into_iter().zip(&COPIES) {
-        let _ = write!(text, "{comma}\"{}\":[{},{}]", way.name(), taken(calls), taken(bytes));
-        comma = ",";
-    }
-    text.push_str("}}");
-    text
-}
 
-/// Writes the work since the last call as JSON and begins to count anew. Gives the length of the text in bytes, or 0 where
-/// it has no room; then the work is lost, so give 256 KiB.
-///
-/// # Safety
-/// `to` may be written for `room` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn oomph_work_cut(to: *mut u8, room: usize) -> usize {
-    let text = cut();
-    if to.is_null() || text.len() > room {
-        return 0;
+    /// Counts a product, a convolution or an attention.
+    pub fn product(&self, product: Product) {
+        let mut products = self.products.lock();
+        if products.len() >= MOST_PRODUCTS && !products.contains_key(&product) {
+            // The work stays true in sum; only that it was several launches is lost.
+            let last = products.keys().rev().find(|known| known.number == product.number).copied();
+            let Some(last) = last else { return };
+            let times = product.operations.div_ceil(last.operations.max(1));
+            *products.entry(last).or_default() += times;
+            return;
+        }
+        *products.entry(product).or_default() += 1;
     }
-    // SAFETY: the caller's promise; the text is no longer than the room.
-    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len()) };
-    text.len()
+
+    /// Counts a kernel that moves so many bytes.
+    #[inline]
+    pub fn kernel(&self, bytes: u64) {
+        let place = (63 - (bytes | 1).leading_zeros()) as usize;
+        if let (Some(calls), Some(sum)) = (self.kernels.calls.get(place), self.kernels.bytes.get(place)) {
+            calls.fetch_add(1, Ordering::Relaxed);
+            sum.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a copy.
+    pub fn copied(&self, way: Way, bytes: u64) {
+        if let Some([calls, sum]) =
+            Way::ALL.iter().position(|known| *known == way).and_then(|place| self.copies.get(place))
+        {
+            calls.fetch_add(1, Ordering::Relaxed);
+            sum.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// The work since the last cut, as JSON, and begins to count anew.
+    pub fn cut(&self) -> String {
+        self.forwards.step_ended();
+        let taken = |number: &AtomicU64| number.swap(0, Ordering::Relaxed);
+        let mut text = String::from("{\"products\":[");
+        let mut comma = "";
+        for (product, times) in std::mem::take(&mut *self.products.lock()) {
+            let Product { number, operations, bytes } = product;
+            let _ = write!(text, "{comma}[\"{}\",{operations},{bytes},{times}]", number.name());
+            comma = ",";
+        }
+        text.push_str("],\"kernels\":[");
+        comma = "";
+        for (calls, bytes) in self.kernels.calls.iter().zip(&self.kernels.bytes) {
+            let (calls, bytes) = (taken(calls), taken(bytes));
+            if calls > 0 {
+                let _ = write!(text, "{comma}[{calls},{bytes}]");
+                comma = ",";
+            }
+        }
+        text.push_str("],\"copies\":{");
+        comma = "";
+        for (way, [calls, bytes]) in Way::ALL.into_iter().zip(&self.copies) {
+            let _ = write!(text, "{comma}\"{}\":[{},{}]", way.name(), taken(calls), taken(bytes));
+            comma = ",";
+        }
+        text.push_str("}}");
+        text
+    }
 }
 
 #[cfg(test)]
@@ -189,17 +211,17 @@ mod tests {
 
     #[test]
     fn a_cut_gives_what_was_counted_and_begins_anew() {
-        // Other tests launch nothing, so what is counted here is all there is.
-        product(Product::of_matrices(Number::F16, [128, 256, 64, 3], [2, 2, 4]));
-        product(Product::of_matrices(Number::F16, [128, 256, 64, 3], [2, 2, 4]));
-        kernel(1000);
-        kernel(1020);
-        copied(Way::ToHost, 7);
+        let work = Work::new();
+        work.product(Product::of_matrices(Number::F16, [128, 256, 64, 3], [2, 2, 4]));
+        work.product(Product::of_matrices(Number::F16, [128, 256, 64, 3], [2, 2, 4]));
+        work.kernel(1000);
+        work.kernel(1020);
+        work.copied(Way::ToHost, 7);
         let operations = 2 * 128 * 256 * 64 * 3;
         let bytes = 3 * (128 * 64 * 2 + 64 * 256 * 2 + 128 * 256 * 4);
         let copies = r#""copies":{"to_card":[0,0],"to_host":[1,7],"on_card":[0,0]}"#;
-        let text = cut();
+        let text = work.cut();
         assert_eq!(text, format!(r#"{{"products":[["f16",{operations},{bytes},2]],"kernels":[[2,2020]],{copies}}}"#));
-        assert!(cut().starts_with(r#"{"products":[],"kernels":[]"#));
+        assert!(work.cut().starts_with(r#"{"products":[],"kernels":[]"#));
     }
 }

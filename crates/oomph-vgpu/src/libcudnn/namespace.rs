@@ -18,7 +18,7 @@
 //! keys then lie where the program has none. In the program's libc, one key is kept in each part of the table that the
 //! library may use, and every thread sets these before it enters, so that the program's libc is the one that allocates.
 
-use crate::fork::{Mutex, Once};
+use crate::lock::{Mutex, Once, Rank};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ const PART: u32 = 32;
 const PARTS: usize = 4;
 
 /// The environment variable that a namespace has and the program has not. A library that is loaded there opens the
-/// driver, and so a second instance of this library, which tells by it where it is.
+/// driver, and so a second instance of this library, which recognizes by it where it is.
 const VARIABLE: &str = "OOMPH_NAMESPACE";
 
 /// Whether this instance of the library serves a library in a namespace, and not the program.
@@ -81,19 +81,20 @@ unsafe fn reserve(create: KeyCreate, delete: KeyDelete, wanted: impl Fn(Key) -> 
     keys
 }
 
-/// The keys of the program's libc, one in each part that is set aside.
-fn programs_keys() -> &'static [Key] {
-    static KEYS: Once<Vec<Key>> = Once::new();
-    // SAFETY: both functions are of the libc that this library is linked with.
-    KEYS.get_or_init(|| unsafe { reserve(libc::pthread_key_create, libc::pthread_key_delete, is_programs) })
-}
-
 /// More namespaces than this library makes; glibc allows 16 in all.
 const MOST_NAMESPACES: usize = 8;
-/// `uselocale` of each namespace, in the order in which they were made.
-static LOCALES: [AtomicUsize; MOST_NAMESPACES] = [const { AtomicUsize::new(0) }; MOST_NAMESPACES];
-/// How many namespaces there are.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The namespaces that this library made.
+pub struct Namespaces {
+    /// The keys of the program's libc, one in each part that is set aside.
+    keys: Once<Vec<Key>>,
+    /// `uselocale` of each namespace, in the order in which they were made.
+    locales: [AtomicUsize; MOST_NAMESPACES],
+    /// How many namespaces there are.
+    count: AtomicUsize,
+    /// Held while one is made, so that each gets a place of its own.
+    making: Mutex<()>,
+}
 
 thread_local! {
     // `const` and without a destructor, so that a thread's end runs no code of this library.
@@ -101,44 +102,54 @@ thread_local! {
     static PREPARED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Prepares this thread for calls into every namespace. Cheap after the first time.
-#[inline]
-pub fn enter() {
-    let count = COUNT.load(Ordering::Acquire);
-    if PREPARED.get() != count {
-        prepare(count);
-    }
-}
-
-#[cold]
-fn prepare(count: usize) {
-    for key in programs_keys() {
-        // A value that is not null makes libc allocate the part; nobody reads it.
-        // SAFETY: the key is valid, and the value is never followed.
-        unsafe { libc::pthread_setspecific(*key, std::ptr::without_provenance(1)) };
-    }
-    for locale in LOCALES.iter().take(count).skip(PREPARED.get()) {
-        let address = locale.load(Ordering::Relaxed);
-        if address != 0 {
-            // SAFETY: the address is that of `uselocale`; the argument stands for the locale that is in use anyway.
-            unsafe {
-                let function = std::mem::transmute::<*const c_void, UseLocale>(address as *const c_void);
-                function(GLOBAL_LOCALE);
-            }
+impl Namespaces {
+    /// None yet.
+    pub const fn new() -> Namespaces {
+        Namespaces {
+            keys: Once::new(),
+            locales: [const { AtomicUsize::new(0) }; MOST_NAMESPACES],
+            count: AtomicUsize::new(0),
+            making: Mutex::new(Rank::Namespaces, ()),
         }
     }
-    PREPARED.set(count);
-}
 
-/// A namespace.
-pub struct Namespace(libc::Lmid_t);
+    fn programs_keys(&self) -> &[Key] {
+        // SAFETY: both functions are of the libc that this library is linked with.
+        self.keys.get_or_init(|| unsafe { reserve(libc::pthread_key_create, libc::pthread_key_delete, is_programs) })
+    }
 
-impl Namespace {
+    /// Prepares this thread for calls into every namespace. Cheap after the first time.
+    #[inline]
+    fn enter(&self) {
+        let count = self.count.load(Ordering::Acquire);
+        if PREPARED.get() != count {
+            self.prepare(count);
+        }
+    }
+
+    #[cold]
+    fn prepare(&self, count: usize) {
+        for key in self.programs_keys() {
+            // A value that is not null makes libc allocate the part; nobody reads it.
+            // SAFETY: the key is valid, and the value is never followed.
+            unsafe { libc::pthread_setspecific(*key, std::ptr::without_provenance(1)) };
+        }
+        for locale in self.locales.iter().take(count).skip(PREPARED.get()) {
+            let address = locale.load(Ordering::Relaxed);
+            if address != 0 {
+                // SAFETY: the address is that of `uselocale`; the argument stands for the locale that is in use anyway.
+                unsafe {
+                    let function = std::mem::transmute::<*const c_void, UseLocale>(address as *const c_void);
+                    function(GLOBAL_LOCALE);
+                }
+            }
+        }
+        PREPARED.set(count);
+    }
+
     /// Makes a namespace that holds a libc and nothing else.
-    pub fn new() -> Result<Namespace, String> {
-        // One at a time, so that each gets a place of its own.
-        static MAKING: Mutex<()> = Mutex::new(());
-        let _making = MAKING.lock();
+    pub fn make(&self) -> Result<Namespace<'_>, String> {
+        let _making = self.making.lock();
         let libc = open(libc::LM_ID_NEWLM, c"libc.so.6")?;
         let mut id: libc::Lmid_t = 0;
         // SAFETY: the handle is open, and the request writes one `Lmid_t`.
@@ -163,17 +174,32 @@ impl Namespace {
         // SAFETY: this is the libc's own variable, which nothing in the new namespace has read yet.
         unsafe { find(c"environ")?.cast::<*const *const c_char>().write(environment()) };
         let locale = find(c"uselocale")?;
-        let place = COUNT.load(Ordering::Acquire);
-        LOCALES.get(place).ok_or("there are too many namespaces")?.store(locale as usize, Ordering::Relaxed);
-        COUNT.store(place + 1, Ordering::Release);
-        enter();
-        Ok(Namespace(id))
+        let place = self.count.load(Ordering::Acquire);
+        self.locales.get(place).ok_or("there are too many namespaces")?.store(locale as usize, Ordering::Relaxed);
+        self.count.store(place + 1, Ordering::Release);
+        self.enter();
+        Ok(Namespace { id, all: self })
+    }
+}
+
+/// A namespace.
+#[derive(Clone, Copy)]
+pub struct Namespace<'a> {
+    id: libc::Lmid_t,
+    all: &'a Namespaces,
+}
+
+impl Namespace<'_> {
+    /// Loads a library into the namespace. It is never unloaded.
+    pub fn load(self, path: &CStr) -> Result<*mut c_void, String> {
+        self.enter();
+        open(self.id, path)
     }
 
-    /// Loads a library into the namespace. It is never unloaded.
-    pub fn load(&self, path: &CStr) -> Result<*mut c_void, String> {
-        enter();
-        open(self.0, path)
+    /// Prepares this thread for a call into the namespace.
+    #[inline]
+    pub fn enter(self) {
+        self.all.enter();
     }
 }
 
@@ -210,12 +236,14 @@ fn error() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::gpu;
 
     #[test]
     fn the_keys_of_two_libcs_lie_apart() {
-        let namespace = Namespace::new().expect("a namespace can be made");
+        let all = &gpu().cudnn.libraries.namespaces;
+        let namespace = all.make().expect("a namespace can be made");
         let libc = namespace.load(c"libc.so.6").expect("its libc can be found");
-        for key in programs_keys() {
+        for key in all.programs_keys() {
             assert!(is_programs(*key));
         }
         // SAFETY: functions of the namespace's libc by their POSIX types, and local variables.
@@ -235,10 +263,10 @@ mod tests {
 
     #[test]
     fn a_thread_that_entered_can_end() {
-        let namespace = Namespace::new().expect("a namespace can be made");
+        let namespace = gpu().cudnn.libraries.namespaces.make().expect("a namespace can be made");
         let libc = namespace.load(c"libc.so.6").expect("its libc can be found") as usize;
         let thread = std::thread::spawn(move || {
-            enter();
+            namespace.enter();
             type Set = unsafe extern "C" fn(Key, *const c_void) -> c_int;
             // SAFETY: as above; the value is never followed.
             unsafe {

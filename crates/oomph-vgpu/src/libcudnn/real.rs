@@ -1,17 +1,20 @@
-//! The user's own libcudnn, loaded beside this library and asked what it knows without a GPU.
+//! The user's own libcudnn, loaded in addition to this library and asked what it knows without a GPU.
 //!
 //! It lives in a link namespace of its own: its internal calls must not come back to the preloaded symbols, and the
 //! preloaded symbols must not be taken for its own. Its sub-libraries (`libcudnn_graph.so.9` and the others) find each
 //! other there through their own search paths. A `libcuda.so.1` that it finds there is a second, inert instance of this
 //! library, which is no matter: the deviceless mode does not need one.
 
-use crate::fork::Once;
+use crate::lock::Once;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::namespace::{self, Namespace};
+use super::attribute::{Descriptor, Elements, Places, TYPE_CHAR};
+use super::namespace::{Namespace, Namespaces};
 use super::props;
+use super::status::{CudnnStatus, Result};
+use crate::boundary::{Any, Room, pass};
 
 /// The first version with a deviceless mode.
 const FIRST_DEVICELESS: usize = 90_800;
@@ -20,100 +23,86 @@ const FIRST_DEVICELESS: usize = 90_800;
 const DEFAULT_VERSION: usize = 92_600;
 
 type Create = unsafe extern "C" fn(i32, *mut *mut c_void) -> u32;
-type Descriptor = unsafe extern "C" fn(*mut c_void) -> u32;
+type OfDescriptor = unsafe extern "C" fn(*mut c_void) -> u32;
 type Set = unsafe extern "C" fn(*mut c_void, i32, i32, i64, *const c_void) -> u32;
 type Get = unsafe extern "C" fn(*mut c_void, i32, i32, i64, *mut i64, *mut c_void) -> u32;
 type Number = unsafe extern "C" fn() -> usize;
 type LastError = unsafe extern "C" fn(*mut c_char, usize);
 
 /// The functions of a loaded libcudnn that need no GPU.
+///
+/// Calling them is sound because the library is loaded and never unloaded, their types are those of `cudnn_graph.h`, and
+/// [`Descriptor`], [`Elements`] and [`Places`] hold what its documentation asks of the arguments. This argument is that of
+/// each `unsafe` block in the calls below.
 pub struct Real {
     create: Create,
-    destroy: Descriptor,
-    finalize: Descriptor,
+    destroy: OfDescriptor,
+    finalize: OfDescriptor,
     set: Set,
     get: Get,
     /// Libraries before 9 have none.
     last_error: Option<LastError>,
     /// What the library says that it is, 92600 for 9.26.
     pub version: usize,
+    namespace: Namespace<'static>,
 }
 
 impl Real {
     /// `cudnnBackendCreateDescriptor`
-    ///
-    /// # Safety
-    /// The function's own contract, for this and the next four.
-    pub unsafe fn create(&self, kind: i32, out: *mut *mut c_void) -> u32 {
-        namespace::enter();
-        // SAFETY: the caller's promise.
-        unsafe { (self.create)(kind, out) }
+    pub fn create(&self, kind: i32) -> Result<Descriptor<'static>> {
+        self.namespace.enter();
+        let mut made = std::ptr::null_mut();
+        // SAFETY: see above; the out-parameter is a local variable.
+        CudnnStatus::check(unsafe { (self.create)(kind, &raw mut made) })?;
+        // SAFETY: the library made it just now.
+        Ok(unsafe { pass::<Any, _>(made) })
     }
 
     /// `cudnnBackendDestroyDescriptor`
-    pub unsafe fn destroy(&self, descriptor: *mut c_void) -> u32 {
-        namespace::enter();
-        // SAFETY: the caller's promise.
-        unsafe { (self.destroy)(descriptor) }
+    pub fn destroy(&self, descriptor: Descriptor<'_>) -> Result<()> {
+        self.namespace.enter();
+        // SAFETY: see above.
+        CudnnStatus::check(unsafe { (self.destroy)(descriptor.pointer()) })
     }
 
     /// `cudnnBackendFinalize`
-    pub unsafe fn finalize(&self, descriptor: *mut c_void) -> u32 {
-        namespace::enter();
-        // SAFETY: the caller's promise.
-        unsafe { (self.finalize)(descriptor) }
+    pub fn finalize(&self, descriptor: Descriptor<'_>) -> Result<()> {
+        self.namespace.enter();
+        // SAFETY: see above.
+        CudnnStatus::check(unsafe { (self.finalize)(descriptor.pointer()) })
     }
 
     /// `cudnnBackendSetAttribute`
-    pub unsafe fn set(
-        &self,
-        descriptor: *mut c_void,
-        name: i32,
-        kind: i32,
-        count: i64,
-        elements: *const c_void,
-    ) -> u32 {
-        namespace::enter();
-        // SAFETY: the caller's promise.
-        unsafe { (self.set)(descriptor, name, kind, count, elements) }
+    pub fn set(&self, descriptor: Descriptor<'_>, name: i32, elements: Elements<'_>) -> Result<()> {
+        self.namespace.enter();
+        let (kind, count, address) = (elements.kind(), elements.count(), elements.address());
+        // SAFETY: see above.
+        CudnnStatus::check(unsafe { (self.set)(descriptor.pointer(), name, kind, count, address) })
     }
 
-    /// `cudnnBackendGetAttribute`
-    pub unsafe fn get(
-        &self,
-        descriptor: *mut c_void,
-        name: i32,
-        kind: i32,
-        requested: i64,
-        count: *mut i64,
-        elements: *mut c_void,
-    ) -> u32 {
-        namespace::enter();
-        // SAFETY: the caller's promise.
-        unsafe { (self.get)(descriptor, name, kind, requested, count, elements) }
+    /// `cudnnBackendGetAttribute`, and how many elements it says there are.
+    pub fn get(&self, descriptor: Descriptor<'_>, name: i32, places: Places<'_>) -> (i64, Result<()>) {
+        self.namespace.enter();
+        let (kind, room, address) = (places.held().kind(), places.held().count(), places.address());
+        let mut count = 0;
+        // SAFETY: see above; the count is a local variable.
+        let status = unsafe { (self.get)(descriptor.pointer(), name, kind, room, &raw mut count, address) };
+        (count, CudnnStatus::check(status))
     }
 
     /// What the library last complained of on this thread.
     pub fn last_error(&self) -> String {
-        let Some(last_error) = self.last_error else { return String::new() };
-        namespace::enter();
         let mut text = [0_u8; 1024];
-        // SAFETY: the function's contract: it writes at most that many bytes, with a terminator.
-        unsafe { last_error(text.as_mut_ptr().cast(), text.len()) };
+        self.write_last_error(Room::to(&mut text));
         CStr::from_bytes_until_nul(&text).map(|text| text.to_string_lossy().trim().to_owned()).unwrap_or_default()
     }
 
     /// Writes what the library last complained of; whether it could be asked.
-    ///
-    /// # Safety
-    /// `message` has room for `size` bytes.
-    pub unsafe fn write_last_error(&self, message: *mut c_char, size: usize) -> bool {
-        namespace::enter();
-        match self.last_error {
-            // SAFETY: the caller's promise is the function's contract.
-            Some(last_error) => unsafe { last_error(message, size) },
-            None => return false,
-        }
+    pub fn write_last_error(&self, message: Room<'_, u8>) -> bool {
+        let Some(last_error) = self.last_error else { return false };
+        self.namespace.enter();
+        // SAFETY: see above; the function writes at most as many bytes as there is room for, with a terminator.
+        unsafe { last_error(message.address().cast(), message.count()) };
         true
     }
 
@@ -123,30 +112,55 @@ impl Real {
     }
 }
 
-/// The library that the program itself uses.
-pub fn users() -> Option<&'static Real> {
-    static USERS: Once<Option<Real>> = Once::new();
-    USERS
-        .get_or_init(|| mapped().or_else(beside_packages).or_else(in_library_folders).and_then(|path| load(&path)))
-        .as_ref()
+/// The libraries that were looked for.
+pub struct Libraries {
+    /// The library that the program itself uses.
+    users: Once<Option<Real>>,
+    /// The newer one that `OOMPH_CUDNN` names.
+    newer: Once<Option<Real>>,
+    /// Where they are loaded.
+    pub namespaces: Namespaces,
 }
 
-/// The library that is asked: the program's own if it answers without a GPU, or the newer one that `OOMPH_CUDNN` names.
-/// Descriptors' numbers never change between versions, so a newer library understands an older program.
-pub fn asked() -> Option<&'static Real> {
-    static NEWER: Once<Option<Real>> = Once::new();
-    match users() {
-        Some(own) if own.is_deviceless() => Some(own),
-        _ => NEWER
-            .get_or_init(|| load(Path::new(&std::env::var_os("OOMPH_CUDNN")?)).filter(Real::is_deviceless))
-            .as_ref(),
+impl Libraries {
+    /// None was looked for yet.
+    pub const fn new() -> Libraries {
+        Libraries { users: Once::new(), newer: Once::new(), namespaces: Namespaces::new() }
     }
-}
 
-/// The version that the program hears: its own library's, whichever one is asked, because frameworks compare it with
-/// the one they were built for.
-pub fn version() -> usize {
-    users().or_else(asked).map_or(DEFAULT_VERSION, |real| real.version)
+    /// The library that the program itself uses. What goes wrong is said to `warn`, once.
+    pub fn users(&'static self, warn: impl FnOnce(&str)) -> Option<&'static Real> {
+        let find = || mapped().or_else(beside_packages).or_else(in_library_folders);
+        self.users.get_or_init(|| self.load(&find()?).map_err(|why| warn(&why)).ok()).as_ref()
+    }
+
+    /// The library that is asked: the program's own if it answers without a GPU, or the newer one that `OOMPH_CUDNN`
+    /// names. Descriptors' numbers never change between versions, so a newer library understands an older program.
+    pub fn asked(&'static self, warn: impl Fn(&str)) -> Option<&'static Real> {
+        let find = || std::env::var_os("OOMPH_CUDNN");
+        match self.users(&warn) {
+            Some(own) if own.is_deviceless() => Some(own),
+            _ => self
+                .newer
+                .get_or_init(|| {
+                    let newer = self.load(Path::new(&find()?)).map_err(|why| warn(&why)).ok();
+                    newer.filter(Real::is_deviceless)
+                })
+                .as_ref(),
+        }
+    }
+
+    /// The version that the program hears: its own library's, whichever one is asked, because frameworks compare it with
+    /// the one they were built for.
+    pub fn version(&'static self, warn: impl Fn(&str)) -> usize {
+        self.users(&warn).or_else(|| self.asked(&warn)).map_or(DEFAULT_VERSION, |real| real.version)
+    }
+
+    /// Loads a libcudnn into a namespace of its own. What goes wrong is a sentence for the report.
+    pub fn load(&'static self, path: &Path) -> std::result::Result<Real, String> {
+        try_load(&self.namespaces, path)
+            .map_err(|why| format!("cuDNN's library could not be loaded to be asked for its workspaces: {why}"))
+    }
 }
 
 /// Whether a file is a libcudnn and not a link to this library under its name.
@@ -198,17 +212,6 @@ fn files_in_maps() -> Vec<PathBuf> {
     files
 }
 
-/// Loads a libcudnn into a namespace of its own. What goes wrong is left as a sentence for the report.
-pub fn load(path: &Path) -> Option<Real> {
-    match try_load(path) {
-        Ok(real) => Some(real),
-        Err(why) => {
-            crate::trace::warn(&format!("cuDNN's library could not be loaded to be asked for its workspaces: {why}"));
-            None
-        }
-    }
-}
-
 /// The sub-libraries that answer questions, in the order of their needs. They are loaded by their full paths before
 /// cuDNN looks for them, because it would look in `LD_LIBRARY_PATH` first, where another version may lie.
 const SUBLIBRARIES: [&str; 5] = [
@@ -219,15 +222,15 @@ const SUBLIBRARIES: [&str; 5] = [
     "libcudnn_engines_tensor_ir.so.9",
 ];
 
-fn try_load(path: &Path) -> Result<Real, String> {
+fn try_load(namespaces: &'static Namespaces, path: &Path) -> std::result::Result<Real, String> {
     let terminated =
         |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(|_| "its name holds a zero".to_owned());
-    let namespace = Namespace::new()?;
+    let namespace = namespaces.make()?;
     for name in SUBLIBRARIES {
         // Not every version has all of them, and one that is missing is missed by cuDNN itself.
-        let beside = path.with_file_name(name);
-        if beside.exists() {
-            let _ = namespace.load(&terminated(&beside)?);
+        let sibling = path.with_file_name(name);
+        if sibling.exists() {
+            let _ = namespace.load(&terminated(&sibling)?);
         }
     }
     let handle = namespace.load(&terminated(path)?)?;
@@ -240,20 +243,21 @@ fn try_load(path: &Path) -> Result<Real, String> {
     unsafe {
         Ok(Real {
             create: std::mem::transmute::<*mut c_void, Create>(find(c"cudnnBackendCreateDescriptor")?),
-            destroy: std::mem::transmute::<*mut c_void, Descriptor>(find(c"cudnnBackendDestroyDescriptor")?),
-            finalize: std::mem::transmute::<*mut c_void, Descriptor>(find(c"cudnnBackendFinalize")?),
+            destroy: std::mem::transmute::<*mut c_void, OfDescriptor>(find(c"cudnnBackendDestroyDescriptor")?),
+            finalize: std::mem::transmute::<*mut c_void, OfDescriptor>(find(c"cudnnBackendFinalize")?),
             set: std::mem::transmute::<*mut c_void, Set>(find(c"cudnnBackendSetAttribute")?),
             get: std::mem::transmute::<*mut c_void, Get>(find(c"cudnnBackendGetAttribute")?),
             last_error: find(c"cudnnGetLastErrorString")
                 .ok()
                 .map(|address| std::mem::transmute::<*mut c_void, LastError>(address)),
             version: std::mem::transmute::<*mut c_void, Number>(find(c"cudnnGetVersion")?)(),
+            namespace,
         })
     }
 }
 
 /// The CUDA runtime that the program uses, 13000 for CUDA 13, by the name of the library that is mapped; 0 where none
-/// is. libcudnn has a function that tells, which would wake the runtime inside libcudnn.
+/// is. libcudnn has a function for it, which would wake the runtime inside libcudnn.
 pub fn runtime_version() -> usize {
     files_in_maps()
         .iter()
@@ -265,25 +269,14 @@ pub fn runtime_version() -> usize {
 
 const DEVICEPROP_DESCRIPTOR: i32 = 38;
 const ATTR_DEVICEPROP_JSON: i32 = 2702;
-const TYPE_CHAR: i32 = 24;
 
 /// A finalized device-properties descriptor for a card.
-pub fn describe(real: &Real, props: &props::Props) -> Result<*mut c_void, String> {
+pub fn describe(real: &Real, props: &props::Props) -> std::result::Result<Descriptor<'static>, String> {
     let json = props::props_json(props);
-    let mut descriptor = std::ptr::null_mut();
-    // SAFETY: the out-parameter is a local variable; the text is as long as it is said to be.
-    let status = unsafe {
-        match real.create(DEVICEPROP_DESCRIPTOR, &raw mut descriptor) {
-            0 => match real.set(descriptor, ATTR_DEVICEPROP_JSON, TYPE_CHAR, json.len() as i64, json.as_ptr().cast()) {
-                0 => real.finalize(descriptor),
-                status => status,
-            },
-            status => status,
-        }
-    };
-    if status == 0 && !descriptor.is_null() {
-        Ok(descriptor)
-    } else {
-        Err(format!("status {status}: {}", real.last_error()))
-    }
+    let refused = |status| format!("status {status}: {}", real.last_error());
+    let descriptor = real.create(DEVICEPROP_DESCRIPTOR).map_err(refused)?;
+    let text = Elements::of(TYPE_CHAR, json.as_bytes());
+    real.set(descriptor, ATTR_DEVICEPROP_JSON, text).map_err(refused)?;
+    real.finalize(descriptor).map_err(refused)?;
+    Ok(descriptor)
 }

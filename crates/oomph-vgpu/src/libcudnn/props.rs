@@ -1,8 +1,7 @@
-//! The card, as cuDNN's deviceless mode wants to hear of it.
+//! The description of a card, as the deviceless mode of cuDNN reads it.
+#![deny(unsafe_code)]
 
 use std::fmt::Write as _;
-
-use crate::device;
 
 /// What cuDNN asks about a card.
 #[derive(Clone, Debug, Default)]
@@ -45,31 +44,6 @@ pub struct Props {
 
 /// The driver that the virtual GPU stands for. cuDNN asks only whether it is new enough for the kernels it would build.
 const DRIVER_VERSION: u64 = 13_020;
-
-/// The current card.
-pub fn current() -> Option<Props> {
-    let device = device::current()?;
-    let card = device.description;
-    Some(Props {
-        name: card.name.clone(),
-        version: card.cc_major * 100 + card.cc_minor * 10,
-        sm_count: card.sm_count,
-        max_threads_per_sm: card.max_threads_per_sm,
-        max_blocks_per_sm: card.max_blocks_per_sm,
-        regs_per_block: card.regs_per_block,
-        regs_per_sm: card.regs_per_sm,
-        shared_per_block: card.shared_per_block,
-        shared_per_block_optin: card.shared_per_block_optin,
-        reserved_shared_per_block: card.reserved_shared_per_block,
-        l2_bytes: card.l2_bytes,
-        clock_khz: card.clock_khz,
-        memory_clock_khz: card.memory_clock_khz,
-        bus_width_bits: card.bus_width_bits,
-        pci_device_id: card.pci_device_id,
-        capacity_bytes: device.capacity_bytes(),
-        ordinal: device::current_ordinal(),
-    })
-}
 
 /// The JSON that `CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION` takes. Its members are those that cuDNN demands up to
 /// 9.28, by the names that 9.26 gives in its error messages; `memoryBusWidth` came later, and older ones pass over it. Truth

@@ -1,0 +1,41 @@
+//! What the hook in Python asks: refusals, the line of Python that is under way, and the work of a step.
+
+use std::ffi::{CStr, c_char};
+
+use crate::activity::Place;
+use crate::gpu::gpu;
+
+/// How many requests a card has refused this process: whether an error that does not say so is for lack of memory.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn oomph_refusals() -> u64 {
+    gpu().activity.refusals()
+}
+
+/// Has the calls of this thread come from a line of a Python file from now on; from none where `file` is null.
+///
+/// # Safety
+/// Both texts must be null or zero-terminated.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn oomph_python_line(file: *const c_char, line: u32, function: *const c_char) {
+    // SAFETY: the caller's promise.
+    let text =
+        |text: *const c_char| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
+    let place = text(file).map(|module| Place { module, offset: line as usize, function: text(function) });
+    gpu().activity.set_python_line(place);
+}
+
+/// Writes the work since the last call as JSON and begins to count anew. Gives the length of the text in bytes, or 0 where
+/// it has no room; then the work is lost, so give 256 KiB.
+///
+/// # Safety
+/// `to` may be written for `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn oomph_work_cut(to: *mut u8, room: usize) -> usize {
+    let text = gpu().work.cut();
+    if to.is_null() || text.len() > room {
+        return 0;
+    }
+    // SAFETY: the caller's promise; the text is no longer than the room.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len()) };
+    text.len()
+}
