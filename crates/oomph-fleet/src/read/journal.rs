@@ -54,7 +54,14 @@ pub(super) fn read(
     }
 }
 
-fn take(context: &Context, line: JournalLine, text: &str, run: &mut Run, outcome: &mut Outcome, seen: &dyn Fn(Id) -> bool) {
+fn take(
+    context: &Context,
+    line: JournalLine,
+    text: &str,
+    run: &mut Run,
+    outcome: &mut Outcome,
+    seen: &dyn Fn(Id) -> bool,
+) {
     let at = DateTime::parse_from_rfc3339(&line.at).ok().map(|at| at.timestamp_micros());
     match line.event {
         JournalEvent::Start(start) => run.start = start,
