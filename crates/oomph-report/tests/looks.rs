@@ -275,6 +275,14 @@ fn it_says_whose_memory_it_was() {
 }
 
 #[test]
+fn it_fits_until_it_was_cut_short() {
+    for stopped in [Stopped::Interrupted, Stopped::Timeout] {
+        let text = render_dry_run(&DryRunReport { stopped, ..fits() }, NORMAL);
+        assert!(text.contains("fits as far as it ran: 4.01 GiB to spare"), "{text}");
+    }
+}
+
+#[test]
 fn it_fits_but_only_just() {
     let mut report = fits();
     report.devices[0].peak = peak(11_300, 11_720);

@@ -162,7 +162,9 @@ fn verdict_fits(page: &mut Page, report: &DryRunReport) {
     let room = u64::try_from(room).unwrap_or(0);
     let text = format!(" {} to spare on {}", size(room), place(device, report.devices.len()));
     let tight = device.capacity_bytes.is_some_and(|capacity| device.peak.high_bytes > capacity);
-    let (ink, word) = match (tight, report.unreached.is_empty()) {
+    // What came later, had it gone on, nobody has seen.
+    let is_cut = matches!(report.stopped, Stopped::Interrupted | Stopped::Timeout);
+    let (ink, word) = match (tight, report.unreached.is_empty() && !is_cut) {
         (true, true) => (Ink::Care, "fits, tightly:"),
         (true, false) => (Ink::Care, "fits, tightly, as far as it ran:"),
         (false, true) => (Ink::Good, "fits:"),
