@@ -161,7 +161,7 @@ mod tests {
         let wrong = [
             (file(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#), "not those of its shape"),
             (file(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}"#), "ends before it starts"),
-            (file(r#"["a"]"#), "no such JSON"),
+            (file(r#"["a"]"#), "not the JSON that was expected"),
             (u64::MAX.to_le_bytes().to_vec(), "a header of 18446744073709551615 bytes"),
             (100_u64.to_le_bytes().to_vec(), "where 0 are left"),
         ];
