@@ -11,7 +11,6 @@ use oomph_protocol::paths;
 
 use crate::permissions::write_private;
 use crate::secrets::without_password;
-use crate::unique_names::random_name;
 use crate::{LaunchError, find_program};
 
 /// How many lines of a failed installer's standard error are kept.
@@ -112,7 +111,7 @@ impl Installer {
         // Passwords do not belong on a command line, which everybody on the machine can read.
         let listed = Listed::of(requirements, folder)?;
         #[cfg(target_os = "linux")]
-        let mark = OsString::from(random_name());
+        let mark = OsString::from(crate::unique_names::random_name());
         // It ends the installer when this process is killed.
         #[cfg(target_os = "linux")]
         let _watchdog = crate::watchdog::Watchdog::over(&mark);
