@@ -17,8 +17,8 @@
 //! parser.add_argument('--batch-size', type=int, default=64)
 //! arguments = parser.parse_args()
 //! ";
-//! let read = |path: &Path| (path == Path::new("/work/train.py")).then(|| script.to_owned());
-//! let program = Program::reading(Path::new("/work/train.py"), Path::new("/work"), Vec::new(), read).unwrap();
+//! let read = |path: &Path| (path == Path::new("/home/me/train.py")).then(|| script.to_owned());
+//! let program = Program::reading(Path::new("/home/me/train.py"), Path::new("/home/me"), Vec::new(), read).unwrap();
 //!
 //! assert_eq!(program.takes("--batch-size"), Some(true));
 //! assert_eq!(program.options().len(), 1);

@@ -19,8 +19,8 @@
 //!
 //! let plan = Plan {
 //!     base: "/".into(),
-//!     open: vec!["/work/out".into()],
-//!     directory: "/work".into(),
+//!     open: vec!["/home/me/out".into()],
+//!     directory: "/home/me".into(),
 //!     ..Plan::default()
 //! };
 //! assert_eq!(Plan::from_bytes(&plan.to_bytes())?, plan);

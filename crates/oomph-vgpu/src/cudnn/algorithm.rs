@@ -117,50 +117,33 @@ impl Asked<'_> {
 macro_rules! direction {
     ($direction:ident, [$a:ident: $of_a:ident, $b:ident: $of_b:ident, $c:ident: $of_c:ident]
      -> [$x:ident, $w:ident, $y:ident], $count:literal,
-     $max:ident, $v7:ident, $find:ident, $find_ex:ident, $size:ident) => {
+     $max:ident, [$($plain:ident),+], $find_ex:ident, $size:ident) => {
         /// How many algorithms there are.
         pub fn $max(_handle: *mut c_void, count: Out<'_, i32>) -> Result<()> {
             count.set($count);
             Ok(())
         }
 
-        /// The algorithm that the heuristics choose.
-        pub fn $v7(
-            _handle: *mut c_void,
-            $a: Handle<'_, $of_a>,
-            $b: Handle<'_, $of_b>,
-            convolution: Handle<'_, Convolution>,
-            $c: Handle<'_, $of_c>,
-            requested: i32,
-            returned: Out<'_, i32>,
-            results: Out<'_, Performance>,
-        ) -> Result<()> {
-            Asked { direction: Direction::$direction, x: $x, w: $w, y: $y, convolution }.offer(
-                usize::MAX,
-                requested,
-                returned,
-                results,
-            )
-        }
-
-        /// The fastest algorithm: the one that the heuristics choose, for nothing is measured.
-        pub fn $find(
-            _handle: *mut c_void,
-            $a: Handle<'_, $of_a>,
-            $b: Handle<'_, $of_b>,
-            convolution: Handle<'_, Convolution>,
-            $c: Handle<'_, $of_c>,
-            requested: i32,
-            returned: Out<'_, i32>,
-            results: Out<'_, Performance>,
-        ) -> Result<()> {
-            Asked { direction: Direction::$direction, x: $x, w: $w, y: $y, convolution }.offer(
-                usize::MAX,
-                requested,
-                returned,
-                results,
-            )
-        }
+        $(
+            /// The algorithm that the heuristics choose; it is also the fastest, for nothing is measured.
+            pub fn $plain(
+                _handle: *mut c_void,
+                $a: Handle<'_, $of_a>,
+                $b: Handle<'_, $of_b>,
+                convolution: Handle<'_, Convolution>,
+                $c: Handle<'_, $of_c>,
+                requested: i32,
+                returned: Out<'_, i32>,
+                results: Out<'_, Performance>,
+            ) -> Result<()> {
+                Asked { direction: Direction::$direction, x: $x, w: $w, y: $y, convolution }.offer(
+                    usize::MAX,
+                    requested,
+                    returned,
+                    results,
+                )
+            }
+        )+
 
         /// The fastest algorithm within a workspace.
         pub fn $find_ex(
@@ -199,24 +182,21 @@ macro_rules! direction {
 direction!(
     Forward, [x: Tensor, w: Filter, y: Tensor] -> [x, w, y], 8,
     cudnnGetConvolutionForwardAlgorithmMaxCount,
-    cudnnGetConvolutionForwardAlgorithm_v7,
-    cudnnFindConvolutionForwardAlgorithm,
+    [cudnnGetConvolutionForwardAlgorithm_v7, cudnnFindConvolutionForwardAlgorithm],
     cudnnFindConvolutionForwardAlgorithmEx,
     cudnnGetConvolutionForwardWorkspaceSize
 );
 direction!(
     BackwardData, [w: Filter, dy: Tensor, dx: Tensor] -> [dx, w, dy], 6,
     cudnnGetConvolutionBackwardDataAlgorithmMaxCount,
-    cudnnGetConvolutionBackwardDataAlgorithm_v7,
-    cudnnFindConvolutionBackwardDataAlgorithm,
+    [cudnnGetConvolutionBackwardDataAlgorithm_v7, cudnnFindConvolutionBackwardDataAlgorithm],
     cudnnFindConvolutionBackwardDataAlgorithmEx,
     cudnnGetConvolutionBackwardDataWorkspaceSize
 );
 direction!(
     BackwardFilter, [x: Tensor, dy: Tensor, dw: Filter] -> [x, dw, dy], 7,
     cudnnGetConvolutionBackwardFilterAlgorithmMaxCount,
-    cudnnGetConvolutionBackwardFilterAlgorithm_v7,
-    cudnnFindConvolutionBackwardFilterAlgorithm,
+    [cudnnGetConvolutionBackwardFilterAlgorithm_v7, cudnnFindConvolutionBackwardFilterAlgorithm],
     cudnnFindConvolutionBackwardFilterAlgorithmEx,
     cudnnGetConvolutionBackwardFilterWorkspaceSize
 );
