@@ -15,6 +15,7 @@ use oomph_fleet::query::USUAL;
 use serde_json::json;
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, whose steps share a fleet")]
 fn a_fleet_is_collected_and_answers_for_each_kind_of_file() {
     let folder = tempfile::tempdir().unwrap();
     let (files, dataset) = (folder.path().join("files"), folder.path().join("dataset"));

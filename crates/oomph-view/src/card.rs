@@ -161,39 +161,9 @@ pub fn card(
         module: columns.plain(every.iter().map(|block| block.module.map_or(0, |module| u64::from(module) + 1))),
         name: columns.plain(every.iter().map(|block| block.name.map_or(0, |name| u64::from(name) + 1))),
     };
-    let taken = &history.ranges;
-    let kind = |large: bool, expandable: bool, pool: PoolId| {
-        u64::from(large) | u64::from(expandable) << 1 | u64::from(pool != PoolId::DEFAULT) << 2
-    };
-    let ranges = Ranges {
-        from: columns.delta(taken.iter().map(|range| u64::from(range.from))),
-        life: columns.plain(taken.iter().map(|range| life(range.from, range.to))),
-        offset: columns.delta(taken.iter().map(|range| space.offset(range.address))),
-        size: columns.plain(taken.iter().map(|range| range.size)),
-        stream: columns.plain(taken.iter().map(|range| streams.place(range.stream))),
-        kind: columns.plain(taken.iter().map(|range| kind(range.large, range.expandable, range.pool))),
-    };
-    let (moments, deaths) = (levels::moments(history), levels::deaths(history));
-    let mut level = |by: &'static str, grouping: &Grouping, known: bool| {
-        let of = |index: usize, _: &_| usize::from(grouping.of.get(index).copied().unwrap_or(0));
-        let levels = levels::levels(history, &moments, &deaths, grouping.names.len(), of);
-        Levels {
-            by,
-            names: grouping.names.clone(),
-            of: (!known).then(|| columns.plain(grouping.of.iter().map(|&group| u64::from(group)))),
-            curves: levels.iter().map(|curve| columns.delta(curve.iter().copied())).collect(),
-        }
-    };
-    let mut groupings = vec![level("owner", &owners, true)];
-    for (by, grouping) in [
-        ("phase", groups::by_phase(history)),
-        ("module", groups::by_module(history)),
-        ("line", groups::by_line(trace, history)),
-    ] {
-        if grouping.divides() {
-            groupings.push(level(by, &grouping, false));
-        }
-    }
+    let ranges = Ranges::of(columns, history, &space, &mut streams);
+    let moments = levels::moments(history);
+    let groupings = groupings(columns, trace, history, &owners, &moments);
     let times = times(trace, history);
     let islands = &space.islands;
     Ok(Card {
@@ -233,6 +203,55 @@ pub fn card(
         moments: columns.delta(moments.iter().map(|&moment| u64::from(moment))),
         groupings,
     })
+}
+
+impl Ranges {
+    fn of(columns: &mut Columns, history: &History, space: &Space, streams: &mut Palette<u64>) -> Self {
+        let taken = &history.ranges;
+        let kind = |large: bool, expandable: bool, pool: PoolId| {
+            u64::from(large) | u64::from(expandable) << 1 | u64::from(pool != PoolId::DEFAULT) << 2
+        };
+        Self {
+            from: columns.delta(taken.iter().map(|range| u64::from(range.from))),
+            life: columns.plain(taken.iter().map(|range| life(range.from, range.to))),
+            offset: columns.delta(taken.iter().map(|range| space.offset(range.address))),
+            size: columns.plain(taken.iter().map(|range| range.size)),
+            stream: columns.plain(taken.iter().map(|range| streams.place(range.stream))),
+            kind: columns.plain(taken.iter().map(|range| kind(range.large, range.expandable, range.pool))),
+        }
+    }
+}
+
+/// The curves of memory over time, by everything that blocks can be grouped by.
+fn groupings(
+    columns: &mut Columns,
+    trace: &Trace,
+    history: &History,
+    owners: &Grouping,
+    moments: &[u32],
+) -> Vec<Levels> {
+    let deaths = levels::deaths(history);
+    let mut level = |by: &'static str, grouping: &Grouping, known: bool| {
+        let of = |index: usize, _: &_| usize::from(grouping.of.get(index).copied().unwrap_or(0));
+        let levels = levels::levels(history, moments, &deaths, grouping.names.len(), of);
+        Levels {
+            by,
+            names: grouping.names.clone(),
+            of: (!known).then(|| columns.plain(grouping.of.iter().map(|&group| u64::from(group)))),
+            curves: levels.iter().map(|curve| columns.delta(curve.iter().copied())).collect(),
+        }
+    };
+    let mut groupings = vec![level("owner", owners, true)];
+    for (by, grouping) in [
+        ("phase", groups::by_phase(history)),
+        ("module", groups::by_module(history)),
+        ("line", groups::by_line(trace, history)),
+    ] {
+        if grouping.divides() {
+            groupings.push(level(by, &grouping, false));
+        }
+    }
+    groupings
 }
 
 /// How long something was there: 0 is to the end.

@@ -4,6 +4,7 @@ use oomph_remedy::{Cause, Framework, Operation, Situation};
 
 use super::{Case, GIB, MIB, inference, memory, of, training};
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub fn cases() -> Vec<Case> {
     use Framework::{Automatic1111, Comfyui, Diffusers, DiffusersScripts, Forge, Kohya, Pytorch, VqganClip};
     let mut sdxl = inference(&[Diffusers, Pytorch], Cause::Full, Operation::VaeDecode);

@@ -4,6 +4,7 @@ use oomph_remedy::{Cause, Framework, Memory, Operation, Platform, Situation};
 
 use super::{Case, GIB, MIB, of, training};
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub fn cases() -> Vec<Case> {
     use Framework::{Docker, Jax, Jupyter, Keras, Pytorch, Tensorflow, Transformers};
     let mut neighbour = training(&[Transformers, Pytorch], Cause::OtherProcess, Operation::Backward);

@@ -4,6 +4,7 @@ use oomph_remedy::{Cause, Framework, Memory, Operation, Settings};
 
 use super::{Case, GIB, MIB, inference, memory};
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub fn cases() -> Vec<Case> {
     use Framework::{LlamaCpp, Ollama, Pytorch, Sglang, Tgi, Transformers, Vllm};
     let vllm = [Vllm, Pytorch];

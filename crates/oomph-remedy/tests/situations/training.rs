@@ -6,6 +6,7 @@ use oomph_remedy::{Cause, Framework, Installed, Operation, OwnerGroup, Settings}
 
 use super::{Case, GIB, MIB, inference, memory, training};
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub fn cases() -> Vec<Case> {
     use Framework::{Axolotl, LlamaFactory, Peft, Pytorch, Timm, Torchtune, Transformers, Trl, Ultralytics};
     let mut gpt2 = training(&[Transformers, Pytorch], Cause::Full, Operation::Backward);

@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use oomph_ledger::DeviceDescription;
+
 use crate::boundary::Memory;
 use crate::cuda::{attributes, functions};
 use crate::device::Device;
@@ -113,9 +115,14 @@ fn build(device: Device, ordinal: usize, layout: Layout) -> Vec<u8> {
     m.size(card.shared_per_block_optin);
     m.ints(&[0, 0, card.max_blocks_per_sm, 0]); // page tables, direct access, blocks, access window
     m.size(card.reserved_shared_per_block);
-    if layout == Layout::Cuda11 {
-        return members.bytes;
+    if layout != Layout::Cuda11 {
+        add_what_is_newer(m, card, layout);
     }
+    members.bytes
+}
+
+/// The members that CUDA 12 added.
+fn add_what_is_newer(m: &mut Members, card: &DeviceDescription, layout: Layout) {
     m.ints(&[1, 0, 0, 0, 1]); // host registration, sparse arrays, read-only registration, semaphores, pools
     m.ints(&[0, 0, 0, 1, 0]); // RDMA, its flush and ordering, pool handle types (POSIX), deferred arrays
     m.ints(&[0, u64::from(card.cc_major >= 9), 0]); // IPC events, clusters, unified function pointers
@@ -127,7 +134,6 @@ fn build(device: Device, ordinal: usize, layout: Layout) -> Vec<u8> {
         m.ints(&[0; 63]);
     }
     m.bytes.resize(m.bytes.len().next_multiple_of(8), 0);
-    members.bytes
 }
 
 functions! { RuntimeStatus:
