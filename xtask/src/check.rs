@@ -1,4 +1,4 @@
-//! Runs every check that needs no test: format, lints, layers, words, links and schemas.
+//! Runs every check that needs no test: format, lints, layers, counts, words, links and schemas.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{layers, links, schemas, words};
+use crate::{counts, layers, links, schemas, words};
 
 /// The program that is a workspace of its own.
 const FLEET: &str = "crates/oomph-fleet/Cargo.toml";
@@ -19,6 +19,7 @@ pub fn run(fast: bool) -> Result<()> {
     type Check<'a> = (&'a str, Box<dyn Fn() -> Result<()>>);
     let mut checks: Vec<Check<'_>> = vec![
         ("layers", Box::new(|| layers::run(&layers::Request { quiet: true, ..layers::Request::default() }))),
+        ("counts", Box::new(counts::run)),
         ("words", Box::new(|| words::run(words::Request { list: false, write: false }))),
         ("links", Box::new(links::run)),
         ("schemas", Box::new(|| schemas::run(true))),

@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{TokenStream, TokenTree};
+
+use crate::tokens::{after_item, attribute, is_of_tests, is_punct, word};
 
 /// A module's path below the crate's root; empty for the root.
 type ModulePath = Vec<String>;
@@ -109,7 +111,7 @@ pub fn run(request: &Request) -> Result<()> {
 }
 
 /// The crates of the repository: their names and the root of each, in alphabetical order.
-fn crates(root: &Path) -> Result<Vec<(String, PathBuf)>> {
+pub fn crates(root: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root.join("crates"))? {
         let folder = entry?.path();
@@ -289,69 +291,12 @@ struct Source<'a> {
     shown: String,
 }
 
-fn word(tokens: &[TokenTree], at: usize) -> Option<String> {
-    match tokens.get(at) {
-        Some(TokenTree::Ident(name)) => Some(name.to_string()),
-        _ => None,
-    }
-}
-
-fn is_punct(tokens: &[TokenTree], at: usize, wanted: char) -> bool {
-    matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
-}
-
-/// The attribute that begins here, and where it ends.
-fn attribute(tokens: &[TokenTree], at: usize) -> Option<(Vec<TokenTree>, usize)> {
-    let inner = usize::from(is_punct(tokens, at + 1, '!'));
-    match tokens.get(at + 1 + inner) {
-        Some(TokenTree::Group(group)) if is_punct(tokens, at, '#') && group.delimiter() == Delimiter::Bracket => {
-            // An attribute of the file itself (`#![...]`) does not make the next item one of tests.
-            let attribute = if inner == 1 { Vec::new() } else { group.stream().into_iter().collect() };
-            Some((attribute, at + 2 + inner))
-        }
-        _ => None,
-    }
-}
-
-/// Whether an attribute is a `cfg` that names `test` other than in `not(...)`.
-fn is_of_tests(attribute: &[TokenTree]) -> bool {
-    fn names_test(tokens: TokenStream) -> bool {
-        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        (0..tokens.len()).any(|at| match &tokens[at] {
-            TokenTree::Ident(name) => name == "test",
-            TokenTree::Group(group) => {
-                (at == 0 || word(&tokens, at - 1).as_deref() != Some("not")) && names_test(group.stream())
-            }
-            _ => false,
-        })
-    }
-    match (word(attribute, 0).as_deref(), attribute.get(1)) {
-        (Some("cfg"), Some(TokenTree::Group(condition))) => names_test(condition.stream()),
-        (Some("test"), None) => true,
-        _ => false,
-    }
-}
-
 /// The file of `#[path = "..."]`.
 fn path_of(attribute: &[TokenTree]) -> Option<String> {
     match (word(attribute, 0).as_deref(), attribute.get(2)) {
         (Some("path"), Some(TokenTree::Literal(path))) => Some(path.to_string().trim_matches('"').to_owned()),
         _ => None,
     }
-}
-
-/// Where the item ends that begins here: behind its semicolon or its braces.
-fn after_item(tokens: &[TokenTree], at: usize) -> usize {
-    let ends = |token: &TokenTree| match token {
-        TokenTree::Punct(punct) => punct.as_char() == ';',
-        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
-        _ => false,
-    };
-    // The braces of `use a::{b, c};` do not end it.
-    let is_use = (at..tokens.len().min(at + 3)).any(|at| word(tokens, at).as_deref() == Some("use"));
-    (at..tokens.len())
-        .find(|&at| if is_use { is_punct(tokens, at, ';') } else { ends(&tokens[at]) })
-        .map_or(tokens.len(), |at| at + 1)
 }
 
 /// The paths that a `use` declaration names, and the name that each brings in; `None` for a glob or `_`.

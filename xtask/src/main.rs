@@ -8,8 +8,9 @@
 //! `cargo xtask dist` makes the Python wheel, the tarball, the Debian package and their checksums.
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
 //! `cargo xtask schemas` writes `schemas/*.json` and `python/oomph/_protocol.py` from `oomph-protocol`.
-//! `cargo xtask check` runs the checks that need no test: format, lints, layers, words, links, schemas.
+//! `cargo xtask check` runs the checks that need no test: format, lints, layers, counts, words, links, schemas.
 //! `cargo xtask test` runs the short tier of the tests, `cargo xtask test --all` everything.
+//! `cargo xtask counts` counts `unsafe`, statics and long functions, and fails where there are more than are allowed.
 //! `cargo xtask layers` draws the modules of each crate and fails on a cycle.
 //! `cargo xtask links` checks the links between pages, and that the book has every page.
 //! `cargo xtask words` finds words of the old voice; `xtask/data/words.toml` has better ones.
@@ -19,6 +20,7 @@
 mod api;
 mod calibrate;
 mod check;
+mod counts;
 mod dist;
 mod elf;
 mod exports;
@@ -36,6 +38,7 @@ mod table;
 mod test_tiers;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod versions;
 mod words;
 
@@ -116,7 +119,7 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },
-    /// Run the checks that need no test: format, lints, layers, words, links, schemas.
+    /// Run the checks that need no test: format, lints, layers, counts, words, links, schemas.
     Check {
         /// Leave out the lints, which compile the workspace.
         #[arg(long)]
@@ -130,6 +133,8 @@ enum Command {
     },
     /// Check the links between pages, and that the book has every page.
     Links,
+    /// Count `unsafe`, statics of the virtual GPU and long functions, and fail where there are more than are allowed.
+    Counts,
     /// Draw the modules of each crate, and fail on a cycle (xtask/data/layers.toml lists those that are left).
     Layers {
         /// Draw this crate only, with every level.
@@ -177,6 +182,7 @@ fn main() -> ExitCode {
         Command::Check { fast } => check::run(fast),
         Command::Test { all } => test_tiers::run(all),
         Command::Links => links::run(),
+        Command::Counts => counts::run(),
         Command::Layers { only, quiet, write } => layers::run(&layers::Request { only, quiet, write }),
         Command::Words { list, write } => words::run(words::Request { list, write }),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
