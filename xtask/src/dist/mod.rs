@@ -84,8 +84,8 @@ pub fn run(platform: Platform, out: Option<&Path>) -> Result<()> {
     println!("built the program and the wheel in {:.0} s", started.elapsed().as_secs_f64());
 
     let program = target_folder().join(platform.target()).join("dist/oomph");
-    let needed = glibc::check(&program)?;
-    println!("the program and the virtual GPU in it need glibc {needed}; {} is promised", glibc::PROMISED);
+    let needed = glibc::check(&[&program, &virtual_gpu(platform)?])?;
+    println!("the program and the virtual GPU need glibc {needed}; {} is promised", glibc::PROMISED);
 
     let packages = packages::linked_into_oomph(platform.target())?;
     let version = packages.iter().find(|package| package.name == "oomph").map(|package| package.version.clone());
@@ -141,6 +141,17 @@ fn wheel(platform: Platform, out: &Path) -> Result<PathBuf> {
     let wheel = out.join(made.file_name().context("a wheel has a name")?);
     fs::copy(&made, &wheel).with_context(|| format!("cannot write {}", wheel.display()))?;
     Ok(wheel)
+}
+
+/// The virtual GPU as the build script of the program built it last. In the program it is packed and cannot be read.
+fn virtual_gpu(platform: Platform) -> Result<PathBuf> {
+    let scripts = target_folder().join(platform.target()).join("dist/build");
+    let built = Path::new("out/vgpu").join(platform.target()).join("release/liboomph_vgpu.so");
+    let folders = fs::read_dir(&scripts).with_context(|| format!("cannot read {}", scripts.display()))?;
+    let libraries = folders.flatten().map(|folder| folder.path().join(&built));
+    let dated = libraries.filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)));
+    let (_, newest) = dated.max().with_context(|| format!("{} holds no virtual GPU", scripts.display()))?;
+    Ok(newest)
 }
 
 /// Packs a tree below the folder `name`, so that the same tree gives the same bytes.

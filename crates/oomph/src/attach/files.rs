@@ -2,6 +2,8 @@
 //!
 //! A program under `oomph run` has the hook itself, of its own version, as the package `oomph`.
 
+use crate::embedded;
+
 /// The package inside the target.
 const PACKAGE: &str = "_oomph_attached";
 /// The files of the hook that the script needs.
@@ -31,7 +33,7 @@ pub fn files() -> Files {
             .replace("== \"oomph\"", &format!("== {PACKAGE:?}"))
     };
     let (mut script, mut files) = (String::new(), Vec::new());
-    for (name, bytes) in oomph_hook::FILES {
+    for (name, bytes) in embedded::python() {
         if *name == "oomph/errand.py" {
             script = renamed(bytes);
         } else if NEEDED.contains(name) || name.starts_with("oomph/owners/") {
