@@ -16,6 +16,12 @@ use crate::{LaunchError, find_program};
 /// How many lines of a failed installer's standard error are kept.
 const KEPT_LINES: usize = 12;
 
+/// Compiles what is installed on all cores. Templates and code of other versions of Python, which some packages carry, do not
+/// compile, and nobody runs them.
+const COMPILE: &str = "import compileall, sysconfig
+for name in {sysconfig.get_path(kind) for kind in ('purelib', 'platlib')}:
+    compileall.compile_dir(name, quiet=2, workers=0)";
+
 /// What happens to what the installer writes. It never reaches our standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstallerOutput {
@@ -74,9 +80,9 @@ impl Installer {
         }
     }
 
-    /// The two steps that fill `folder`. What is installed is compiled as well, which pip always does: a program cannot write
-    /// to its environment, so that it would compile torch again in each run.
-    fn commands(&self, base: &Path, folder: &Path, python: &Path, listed: &Listed) -> [Command; 2] {
+    /// The steps that fill `folder`. What is installed is compiled as well: a program cannot write to its environment, so that
+    /// it would compile torch again in each run.
+    fn commands(&self, base: &Path, folder: &Path, python: &Path, listed: &Listed) -> Vec<Command> {
         let file = listed.file.iter().flat_map(|file| [OsStr::new("-r"), file.as_os_str()]);
         match self {
             Self::Uv(uv) => {
@@ -85,15 +91,18 @@ impl Installer {
                 let mut fill = Command::new(uv);
                 fill.args(["pip", "install", "--python"]).arg(python).arg("--compile-bytecode");
                 fill.args(file).arg("--").args(&listed.words);
-                [make, fill]
+                vec![make, fill]
             }
             Self::Pip => {
                 let mut make = Command::new(base);
                 make.args(["-m", "venv"]).arg(folder);
                 let mut fill = Command::new(python);
-                fill.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
+                // pip compiles on one core.
+                fill.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-compile"]);
                 fill.args(file).arg("--").args(&listed.words);
-                [make, fill]
+                let mut compile = Command::new(python);
+                compile.args(["-c", COMPILE]);
+                vec![make, fill, compile]
             }
         }
     }
@@ -274,8 +283,8 @@ mod tests {
     fn what_is_installed_is_compiled() {
         let listed = Listed { words: vec!["torch==2.15.0".to_owned()], file: None };
         let uv = Installer::Uv("uv".into());
-        let [_, fill] = uv.commands("python3".as_ref(), "/e".as_ref(), "/e/bin/python".as_ref(), &listed);
-        let words: Vec<_> = fill.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        let commands = uv.commands("python3".as_ref(), "/e".as_ref(), "/e/bin/python".as_ref(), &listed);
+        let words: Vec<_> = commands[1].get_args().map(|word| word.to_string_lossy().into_owned()).collect();
         assert_eq!(words, ["pip", "install", "--python", "/e/bin/python", "--compile-bytecode", "--", "torch==2.15.0"]);
     }
 
