@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::again::tried;
 use crate::binary;
-use crate::run::{Run, TORCH_2_15, Torch};
+use crate::run::{TORCH_2_15, Torch, python_with};
 
 /// The official SDK of the Model Context Protocol for Python.
 const SDK: Torch = Torch { name: "mcp", requirements: include_str!("../../requirements/mcp.txt") };
@@ -22,17 +22,10 @@ pub fn trials() -> Vec<Trial> {
     })]
 }
 
-/// The Python of an environment with these requirements.
-fn python(requirements: Torch) -> Result<String> {
-    let question = r#"exec python -c 'import sys; print("python=" + sys.executable)'"#;
-    let asked = Run::dry_run()?.args(["--vram", "8GiB", "--no-probe"]).with(requirements);
-    asked.args(["--", "sh", "-c", question]).finish()?.printed("python")
-}
-
 fn a_client_drives_each_tool() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mark = format!("{}", std::process::id());
-    let output = std::process::Command::new(python(SDK)?)
+    let output = std::process::Command::new(python_with(SDK)?)
         .arg(binary::programs().join("mcp_client.py"))
         .arg(binary::oomph())
         .args(TORCH_2_15.requirements.lines())

@@ -30,6 +30,8 @@ mod device_log;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod distributed;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod docs;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod doubt;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod explanations;
@@ -128,6 +130,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(sweeping::trials());
     trials.extend(agents::trials());
     trials.extend(review::trials());
+    trials.extend(docs::trials());
     trials
 }
 

@@ -30,10 +30,22 @@ pub enum Turn {
     Alone,
 }
 
+impl Turn {
+    /// Waits for it.
+    pub fn take(self) -> Guard {
+        match self {
+            Self::Shared => Guard::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)),
+            Self::Alone => Guard::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+}
+
 /// Held while a run goes on, and never looked at.
 #[derive(Debug)]
-enum Guard {
+pub enum Guard {
+    /// Others may hold theirs.
     Shared(#[allow(dead_code)] RwLockReadGuard<'static, ()>),
+    /// No other is held.
     Alone(#[allow(dead_code)] RwLockWriteGuard<'static, ()>),
 }
 
@@ -101,12 +113,7 @@ impl Run {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(binary::oomph());
         command.arg(name).current_dir(folder.path());
-        // What the developer has set would change the figures.
-        for name in ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES", "OOMPH_RUN"] {
-            command.env_remove(name);
-        }
-        // No program needs the Hub, and none may wait for it.
-        command.env("HF_HUB_OFFLINE", "1");
+        without_settings(&mut command);
         Ok(Self { command, input: Vec::new(), turn: Turn::Shared, folder })
     }
 
@@ -167,32 +174,47 @@ impl Run {
 
     /// Starts it in a process group of its own and leaves it running.
     pub fn start(&mut self) -> Result<Started> {
-        let turn = match self.turn {
-            Turn::Shared => Guard::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)),
-            Turn::Alone => Guard::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)),
-        };
-        let line = self.line();
-        let mut child = self
-            .command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("starting {line}"))?;
-        let mut stdin = child.stdin.take().context("stdin is piped")?;
-        let input = std::mem::take(&mut self.input);
-        // A program that does not read its input is allowed, so a broken pipe says nothing.
-        std::thread::spawn(move || stdin.write_all(&input).ok());
-        let stdout = drain(child.stdout.take().context("stdout is piped")?);
-        let stderr = drain(child.stderr.take().context("stderr is piped")?);
-        Ok(Started { line, child, stdout, stderr, begun: Instant::now(), _turn: turn })
+        let (turn, line, input) = (self.turn.take(), self.line(), std::mem::take(&mut self.input));
+        start(&mut self.command, line, input, Some(turn))
     }
 
     fn line(&self) -> String {
         let words: Vec<_> = self.command.get_args().map(OsStr::to_string_lossy).collect();
         format!("oomph {}", words.join(" "))
     }
+}
+
+/// Takes away what a developer has set, which would change figures.
+pub fn without_settings(command: &mut Command) {
+    for name in ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES", "OOMPH_RUN"] {
+        command.env_remove(name);
+    }
+    // No program needs the Hub, and none may wait for it.
+    command.env("HF_HUB_OFFLINE", "1");
+}
+
+/// Starts a command in a process group of its own, with this on its standard input; `line` names it in messages.
+pub fn start(command: &mut Command, line: String, input: Vec<u8>, turn: Option<Guard>) -> Result<Started> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("starting {line}"))?;
+    let mut stdin = child.stdin.take().context("stdin is piped")?;
+    // A program that does not read its input is allowed, so a broken pipe says nothing.
+    std::thread::spawn(move || stdin.write_all(&input).ok());
+    let stdout = drain(child.stdout.take().context("stdout is piped")?);
+    let stderr = drain(child.stderr.take().context("stderr is piped")?);
+    Ok(Started { line, child, stdout, stderr, begun: Instant::now(), _turn: turn })
+}
+
+/// The Python of an environment with these requirements.
+pub fn python_with(requirements: Torch) -> Result<String> {
+    let question = r#"exec python -c 'import sys; print("python=" + sys.executable)'"#;
+    let asked = Run::dry_run()?.args(["--vram", "8GiB", "--no-probe"]).with(requirements);
+    asked.args(["--", "sh", "-c", question]).finish()?.printed("python")
 }
 
 fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
@@ -211,7 +233,7 @@ pub struct Started {
     stdout: JoinHandle<Vec<u8>>,
     stderr: JoinHandle<Vec<u8>>,
     begun: Instant,
-    _turn: Guard,
+    _turn: Option<Guard>,
 }
 
 impl Started {
@@ -231,14 +253,21 @@ impl Started {
 
     /// Waits for the end. Past the limit it is ended, and that is an error.
     pub fn finish(self) -> Result<Finished> {
+        let left = LIMIT.saturating_sub(self.begun.elapsed());
+        self.finish_within(left)
+    }
+
+    /// Waits for the end, for at most so long from now on.
+    pub fn finish_within(self, limit: Duration) -> Result<Finished> {
+        let waiting = Instant::now();
         let (status, max_rss_bytes) = loop {
             if let Some(ended) = reap(self.pid())? {
                 break ended;
             }
-            if self.begun.elapsed() > LIMIT {
+            if waiting.elapsed() > limit {
                 self.signal_group(libc::SIGKILL);
                 reap_blocking(self.pid());
-                bail!("{} did not end within {} s", self.line, LIMIT.as_secs());
+                bail!("{} did not end within {} s", self.line, self.begun.elapsed().as_secs());
             }
             std::thread::sleep(Duration::from_millis(20));
         };

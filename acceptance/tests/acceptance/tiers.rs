@@ -56,6 +56,14 @@ const SHORT: &[&str] = &[
     "sweeping::cells-equal-dry-runs",
     "agents::a_client_drives_each_tool",
     "review::the_hook_is_a_command",
+    // The documentation, where it starts no program or a single one.
+    "docs::the-table-is-in-use",
+    "docs::plan",
+    "docs::explain",
+    "docs::view",
+    "docs::install",
+    "docs::servers",
+    "docs::how-to/add-a-model",
 ];
 
 /// Marks what is not in the tier that was asked for as ignored, so that the totals count it.

@@ -44,9 +44,9 @@ fn commands() -> BTreeSet<String> {
     names.chain(["help".to_owned()]).collect()
 }
 
-/// The words after `oomph` in a line of a shell, up to what is the shell's own, or a wide gap with an explanation behind it; `None` where they cannot be split.
+/// The words of a line of a shell, up to what is the shell's own; `None` where they cannot be split.
 fn words(line: &str) -> Option<Vec<String>> {
-    let ends = [" | ", " > ", " >> ", " 2> ", " && ", " || ", "; ", " # ", " &", "   "];
+    let ends = [" | ", " > ", " >> ", " 2> ", " && ", " || ", "; ", " # ", " &"];
     let end = ends.iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
     shlex::split(line[..end].trim().trim_end_matches('\\'))
 }
@@ -96,35 +96,6 @@ fn undeclared(words: &[String]) -> Option<String> {
     first.filter(|word| !commands().contains(*word)).map(|word| format!("there is no command {word}"))
 }
 
-/// The command lines of a page: those of its blocks of shell, and those in backquotes.
-fn of_markdown(text: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let (mut fenced, mut prose, mut open) = (false, String::new(), String::new());
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-        } else if fenced || line.starts_with("    ") {
-            let line = line.trim_start().trim_start_matches("$ ");
-            open = if open.is_empty() { line.to_owned() } else { format!("{} {line}", open.trim_end_matches('\\')) };
-            if !open.ends_with('\\') {
-                found.extend(Some(std::mem::take(&mut open)).filter(|line| line.starts_with("oomph ")));
-            }
-        } else {
-            prose.push_str(line);
-            prose.push('\n');
-        }
-    }
-    found.extend(quoted(&prose));
-    found
-}
-
-/// The command lines in backquotes. A paragraph is a text of its own: a quote that is never closed ends there.
-fn quoted(text: &str) -> Vec<String> {
-    let paragraphs = text.split("\n\n");
-    let pieces = paragraphs.flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2));
-    pieces.filter(|piece| piece.starts_with("oomph ")).map(|piece| piece.replace('\n', " ")).collect()
-}
-
 /// Words after the program's name, wherever that is in a text, that are neither commands nor prose.
 fn unknown_words(text: &str) -> Vec<String> {
     let commands = commands();
@@ -148,14 +119,13 @@ fn unknown_words(text: &str) -> Vec<String> {
 
 #[test]
 fn what_the_documentation_advises_is_a_command() {
-    let mut pages = texts("docs", ".md");
-    pages.push(("README.md".into(), fs::read_to_string(root().join("README.md")).unwrap()));
     let mut problems = Vec::new();
     let mut lines = 0;
-    for (path, text) in &pages {
-        for line in of_markdown(text) {
+    for page in oomph_pages::pages(&root()).unwrap() {
+        for line in page.lines {
             lines += 1;
-            problems.extend(wrong(&line).map(|why| format!("{}: `{line}`: {why}", path.display())));
+            let why = wrong(&line.call());
+            problems.extend(why.map(|why| format!("{}:{}: `{}`: {why}", page.path, line.number, line.text)));
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -176,7 +146,7 @@ fn what_remedies_and_answers_advise_is_a_command() {
         let shown: Vec<&str> = text.lines().filter(|line| !line.starts_with("$ ")).collect();
         let shown = shown.join("\n");
         problems.extend(unknown_words(&shown).into_iter().map(|word| format!("{}: oomph {word}", path.display())));
-        for line in quoted(&shown) {
+        for line in oomph_pages::quoted_calls(&shown) {
             problems.extend(wrong(&line).map(|why| format!("{}: `{line}`: {why}", path.display())));
         }
     }

@@ -19,6 +19,7 @@ Examples:
       oomph check snapshot.pickle --baseline good.pickle --max-growth 2%
 
   How much more does a change of the program need, on two cards? (memory.json is kept in the repository)
+      mkdir -p out
       oomph dry-run --gpu rtx-3060 --report out/rtx-3060.json -- python train.py
       oomph dry-run --gpu l4 --report out/l4.json -- python train.py
       oomph check out/*.json --baseline memory.json --max-growth 5%
