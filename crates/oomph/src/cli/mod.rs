@@ -43,6 +43,8 @@ pub use tune::TuneArgs;
 pub use view::ViewArgs;
 pub use watch::WatchArgs;
 
+use crate::output::Form;
+
 const AFTER_HELP: &str = "\
 Examples:
   Does a training script fit on a card you do not have? (no GPU is needed)
@@ -240,17 +242,6 @@ impl FormatArgs {
             (false, Format::Text) => Form::Text,
         }
     }
-}
-
-/// What an answer is written as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Text for people.
-    Text,
-    /// The whole document.
-    Json,
-    /// The short document.
-    Brief,
 }
 
 /// How an answer is written.

@@ -13,9 +13,10 @@ use oomph_gpu::{Catalogue, Gpu, Kind};
 use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, render_explain};
 use oomph_trace::{ReadOptions, Trace};
 
-use crate::cli::{ExplainArgs, Form, ReadingArgs};
+use crate::cli::{ExplainArgs, ReadingArgs};
 use crate::failure::hinted;
 use crate::html::{self, Shown, Writing};
+use crate::output::Form;
 use crate::recordings::names_path;
 use crate::status;
 use crate::{cards, export, output};

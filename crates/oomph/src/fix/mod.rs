@@ -28,10 +28,11 @@ use oomph_remedy::Catalogue;
 use oomph_remedy::search::Wishes;
 use oomph_report::{FixVerdict, render_fix};
 
-use crate::cli::{FixArgs, Form};
+use crate::cli::FixArgs;
 use crate::duration::duration;
 use crate::fork_runner::ForkRunner;
 use crate::margin::Margin;
+use crate::output::Form;
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::run_context::RunContext;
