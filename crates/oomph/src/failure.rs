@@ -38,6 +38,16 @@ pub fn hinted(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Er
     Hinted::new(message, hint).into()
 }
 
+/// Advice for a name that is not known: the one that was probably meant, else `otherwise`.
+pub fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>, otherwise: &str) -> String {
+    let likeness = |name: &str| strsim::jaro_winkler(&unknown.to_lowercase(), &name.to_lowercase());
+    let best = known.map(|name| (likeness(name), name)).max_by(|one, other| one.0.total_cmp(&other.0));
+    match best {
+        Some((likeness, name)) if likeness >= 0.8 => format!("did you mean `{name}`?"),
+        _ => otherwise.to_owned(),
+    }
+}
+
 /// Has a write beyond the host's limit for files (`ulimit -f`) fail as any other, where it would end this process. Programs that
 /// are started do not inherit that.
 pub fn outlive_the_limit_of_files() {

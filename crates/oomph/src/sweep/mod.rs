@@ -27,7 +27,7 @@ use oomph_report::{
 };
 
 use crate::cli::{SweepArgs, SweepFormat};
-use crate::failure::hinted;
+use crate::failure::{hinted, nearest};
 use crate::progress::Progress;
 use crate::run_context::RunContext;
 use crate::status::{self, interrupted};
@@ -105,8 +105,7 @@ impl Sweep {
         for (option, name) in [("--by", &args.by), ("--skip-larger", &args.skip_larger), ("--against", &args.against)] {
             let Some(name) = name else { continue };
             let Some(axis) = axes.iter().find(|axis| axis.name == *name) else {
-                let hint =
-                    template::nearest(name, axes.iter().map(|axis| axis.name.as_str()), "see `matrix` in the file");
+                let hint = nearest(name, axes.iter().map(|axis| axis.name.as_str()), "see `matrix` in the file");
                 return Err(hinted(format!("{option}: there is no axis `{}`", clean(name)), hint));
             };
             if option != "--by" && axis.numbers().is_none() {

@@ -16,9 +16,8 @@ use oomph_report::clean;
 
 use super::Sweep;
 use super::cells::matrix_name;
-use super::template::nearest;
 use crate::cli::SweepArgs;
-use crate::failure::hinted;
+use crate::failure::{hinted, nearest};
 use crate::output;
 use crate::shell_words::quoted;
 
