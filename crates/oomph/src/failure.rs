@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use oomph_report::clean;
 
 /// An error with advice.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Hinted {
     message: String,
     hint: String,
@@ -19,7 +19,7 @@ impl Hinted {
     }
 
     /// The advice.
-    #[cfg(target_os = "linux")]
+    #[cfg(any(test, target_os = "linux"))]
     pub fn hint(&self) -> &str {
         &self.hint
     }
