@@ -8,20 +8,19 @@ use oomph_launch::{CacheDir, Cached, CachedKind};
 use oomph_report::{CacheEntry, CacheKind, CacheReport, CacheSchema, clean_json, render_cache};
 
 use crate::cli::{CacheArgs, CacheCommand, Format};
-use crate::duration::duration;
 use crate::output;
 use crate::status;
 
 /// Shows or cleans the cache.
 ///
 /// # Errors
-/// When the cache cannot be used, or a duration is invalid.
+/// When the cache cannot be used.
 pub fn run(args: &CacheArgs) -> Result<ExitCode> {
     let cache = CacheDir::locate()?;
     let (format, removed) = match &args.command {
         CacheCommand::List { format } => (*format, None),
         CacheCommand::Clean(clean) => {
-            let unused_for = if clean.all { Duration::ZERO } else { duration("--older-than", &clean.older_than)? };
+            let unused_for = if clean.all { Duration::ZERO } else { clean.older_than };
             (clean.format, Some(cache.clean(unused_for).iter().map(entry).collect()))
         }
     };

@@ -8,6 +8,7 @@ use oomph_report::CardCorrection;
 
 use crate::correction;
 use crate::failure::hinted;
+use crate::syntax::{Amount, NamedCards};
 
 /// The card whose properties a card without a name has: every CUDA build of the supported frameworks has code for its
 /// compute capability, and it takes no path that only the newest cards take.
@@ -112,18 +113,17 @@ impl Card {
 
 /// The virtual cards that `--gpu` and `--vram` name; without either the installed ones, else one without a limit.
 pub fn cards(
-    names: &[String],
+    named: &[NamedCards],
     vram: Option<u64>,
     installed: impl FnOnce() -> Result<Vec<InstalledGpu>>,
 ) -> Result<Vec<Card>> {
     let catalogue = Catalogue::builtin();
     let mut cards = Vec::new();
-    for name in names {
-        let (gpu, count) = named(catalogue, name)?;
+    for NamedCards { gpu, count } in named {
         // The count is bounded before anything is made of it.
-        cards.extend(std::iter::repeat_n(Card::as_measured_here(gpu, vram), count.min(MAX_DEVICES + 1)));
+        cards.extend(std::iter::repeat_n(Card::as_measured_here(gpu, vram), (*count).min(MAX_DEVICES + 1)));
     }
-    if names.is_empty() {
+    if named.is_empty() {
         // A card that cannot be read must not keep anybody from a dry run.
         let installed = if vram.is_none() { installed().unwrap_or_default() } else { Vec::new() };
         cards.extend(installed.iter().filter_map(|found| real(catalogue, found)).take(MAX_DEVICES));
@@ -135,39 +135,6 @@ pub fn cards(
         cards.push(nameless(catalogue, vram)?);
     }
     Ok(cards)
-}
-
-/// A card by its name, and how many of it.
-fn named<'a>(catalogue: &'a Catalogue, text: &str) -> Result<(&'a Gpu, usize)> {
-    let text = text.trim();
-    if text.is_empty() {
-        return Err(hinted("--gpu has an empty name", "`oomph gpus` lists the cards"));
-    }
-    let (name, count) = match text.rsplit_once(':') {
-        Some((name, count)) => (name, Some(count)),
-        None => (text, None),
-    };
-    let count = match count.map(|count| (count, count.trim().parse::<usize>())) {
-        None => 1,
-        Some((_, Ok(count @ 1..))) => count,
-        Some((count, _)) => {
-            let message = format!("`{count}` in --gpu {text} is not a number of cards");
-            return Err(hinted(message, format!("--gpu {name}:2 means two of them")));
-        }
-    };
-    Ok((find(catalogue, name)?, count))
-}
-
-/// A card by any of its names.
-pub fn find<'a>(catalogue: &'a Catalogue, name: &str) -> Result<&'a Gpu> {
-    catalogue.find(name).map_err(|unknown| {
-        let hint = match unknown.nearest.as_slice() {
-            [] => "`oomph gpus` lists the cards; --vram SIZE takes any capacity".to_owned(),
-            nearest => format!("did you mean {}? `oomph gpus` lists all", list(nearest)),
-        };
-        // The name may hold anything; the line must stay one.
-        hinted(format!("there is no GPU `{}` in the catalogue", oomph_report::clean(&unknown.text)), hint)
-    })
 }
 
 /// The virtual twin of an installed card. A card that the catalogue does not know is not guessed at.
@@ -206,27 +173,24 @@ fn nameless(catalogue: &Catalogue, vram: Option<u64>) -> Result<Card> {
     })
 }
 
-/// `a`, `a or b`, `a, b or c`.
-fn list(names: &[String]) -> String {
-    match names {
-        [] => String::new(),
-        [one] => one.clone(),
-        [most @ .., last] => format!("{} or {last}", most.join(", ")),
-    }
-}
-
-/// The capacity that `--vram` gives, in bytes.
-pub fn capacity(text: &str) -> Result<u64> {
-    let bytes = size::parse(text)
-        .map_err(|error| hinted(format!("--vram: {error}"), "write --vram 8GiB, --vram 512MiB or --vram 24G"))?;
-    match bytes {
-        0 => Err(hinted("--vram 0 leaves nothing to run on", "write --vram 8GiB, for example")),
-        UNBOUNDED_CAPACITY.. => Err(hinted(
-            format!("--vram {text} is more than any card has"),
-            "leave out --gpu and --vram for a card without a limit",
-        )),
-        _ => Ok(bytes),
-    }
+/// The cards less what has to stay free on each.
+///
+/// # Errors
+/// When that leaves nothing of one.
+pub fn less(cards: &[Card], margin: Amount) -> Result<Vec<Card>> {
+    let less = |card: &Card| {
+        let Some(capacity) = card.capacity_bytes() else { return Ok(card.clone()) };
+        let margin = margin.of(capacity);
+        match capacity.checked_sub(margin) {
+            Some(_) if margin == 0 && capacity > 0 => Ok(card.clone()),
+            Some(left) if left > 0 => Ok(card.with_capacity(left)),
+            _ => Err(hinted(
+                format!("--margin leaves nothing of {}", size::format(capacity)),
+                "write --margin 512MiB or --margin 10%",
+            )),
+        }
+    };
+    cards.iter().map(less).collect()
 }
 
 #[cfg(test)]
@@ -257,17 +221,26 @@ mod tests {
 
     #[test]
     fn a_card_of_another_size_no_longer_has_the_name() {
-        let card = |names: &[&str], vram| {
-            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-            cards(&names, vram, || Ok(Vec::new())).unwrap().remove(0)
-        };
-        let small = card(&["rtx-3060"], Some(2 << 30));
+        let named = [NamedCards::one(Catalogue::builtin().get("rtx-3060").unwrap())];
+        let card = |named: &[NamedCards], vram| cards(named, vram, || Ok(Vec::new())).unwrap().remove(0);
+        let small = card(&named, Some(2 << 30));
         assert_eq!((small.label.as_str(), small.like.as_deref()), (oomph_report::CUSTOM, Some("rtx-3060")));
         assert_eq!(small.capacity_bytes(), Some(2 << 30));
-        let own = card(&["rtx-3060"], None);
+        let own = card(&named, None);
         assert_eq!((own.label.as_str(), own.like), ("rtx-3060", None));
         // A size alone names no card.
         assert_eq!(card(&[], Some(2 << 30)).like, None);
+    }
+
+    #[test]
+    fn a_margin_takes_from_cards_with_a_limit_and_leaves_something() {
+        let card = nameless(Catalogue::builtin(), Some(8 << 30)).unwrap();
+        let left = |margin| Some(less(std::slice::from_ref(&card), margin).ok()?[0].capacity_bytes());
+        assert_eq!(left(Amount::Percent(25.0)), Some(Some(6 << 30)));
+        assert_eq!(left(Amount::NONE), Some(Some(8 << 30)));
+        assert_eq!(left(Amount::Bytes(8 << 30)), None);
+        let unbounded = card.without_limit();
+        assert_eq!(less(&[unbounded], Amount::Percent(25.0)).unwrap()[0].capacity_bytes(), None);
     }
 
     #[test]

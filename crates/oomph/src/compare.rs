@@ -12,7 +12,6 @@ use serde::Serialize;
 use crate::cli::{CheckArgs, DiffArgs, Format, ReviewFormat};
 use crate::failure::hinted;
 use crate::html::{self, Shown, Writing};
-use crate::limits::{growth, limit};
 use crate::status;
 use crate::{explain, output, review};
 
@@ -46,7 +45,7 @@ pub fn diff(args: &DiffArgs) -> Result<ExitCode> {
 /// Holds a recording against limits.
 ///
 /// # Errors
-/// When it cannot be read, or no limit was given.
+/// When it cannot be read, or is not what can be checked.
 pub fn check(args: &CheckArgs) -> Result<ExitCode> {
     if let Some(reports) = review::reports(&args.files)? {
         return review::check(args, &reports);
@@ -70,11 +69,9 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode> {
     }
     let baseline = args.baseline.as_deref().map(|path| explained(path, &args.trust.options())).transpose()?;
     let limits = Limits {
-        max_peak_reserved: limit("--max-peak", &args.max_peak)?,
-        max_peak_allocated: limit("--max-allocated", &args.max_allocated)?,
-        max_growth: baseline
-            .as_ref()
-            .map_or(Ok(None), |baseline| growth(args.max_growth.as_deref(), peak(baseline)))?,
+        max_peak_reserved: args.max_peak.map(|size| size.0),
+        max_peak_allocated: args.max_allocated.map(|size| size.0),
+        max_growth: args.max_growth.zip(baseline.as_ref()).map(|(growth, baseline)| growth.of(peak(baseline))),
         no_leak: args.no_leak,
         no_oom: true,
     };

@@ -12,9 +12,10 @@ use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, WriteFloor, render_dry_run};
 
 use crate::assemble::{assemble, used_a_gpu, worst};
-use crate::cli::{DryRunArgs, Form};
+use crate::cli::DryRunArgs;
 use crate::html::{self, Shown, Writing};
 use crate::observation::Observation;
+use crate::output::Form;
 use crate::program::Program;
 use crate::recordings::{self, ProcessMemory};
 use crate::run_context::{Ended, RunContext};

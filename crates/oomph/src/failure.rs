@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use oomph_report::clean;
 
 /// An error with advice.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Hinted {
     message: String,
     hint: String,
@@ -19,7 +19,7 @@ impl Hinted {
     }
 
     /// The advice.
-    #[cfg(target_os = "linux")]
+    #[cfg(any(test, target_os = "linux"))]
     pub fn hint(&self) -> &str {
         &self.hint
     }
@@ -36,6 +36,16 @@ impl std::error::Error for Hinted {}
 /// An [`anyhow::Error`] with advice.
 pub fn hinted(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Hinted::new(message, hint).into()
+}
+
+/// Advice for a name that is not known: the one that was probably meant, else `otherwise`.
+pub fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>, otherwise: &str) -> String {
+    let likeness = |name: &str| strsim::jaro_winkler(&unknown.to_lowercase(), &name.to_lowercase());
+    let best = known.map(|name| (likeness(name), name)).max_by(|one, other| one.0.total_cmp(&other.0));
+    match best {
+        Some((likeness, name)) if likeness >= 0.8 => format!("did you mean `{name}`?"),
+        _ => otherwise.to_owned(),
+    }
 }
 
 /// Has a write beyond the host's limit for files (`ulimit -f`) fail as any other, where it would end this process. Programs that

@@ -7,19 +7,18 @@ use oomph_gpu::Catalogue;
 use oomph_report::{GpusReport, GpusSchema, render_gpu, render_gpus};
 
 use crate::cli::{Format, GpusArgs};
+use crate::output;
 use crate::status;
-use crate::{cards, output};
 
 /// Lists the catalogue, or shows what is known of one card.
 ///
 /// # Errors
-/// When no card has the name, or stdout cannot be written.
+/// When stdout cannot be written.
 pub fn run(args: &GpusArgs) -> Result<ExitCode> {
     let catalogue = Catalogue::builtin();
-    let one = args.name.as_deref().map(|name| cards::find(catalogue, name)).transpose()?;
-    let gpus = one.map_or_else(|| catalogue.iter().collect(), |gpu| vec![gpu]);
+    let gpus = args.name.map_or_else(|| catalogue.iter().collect(), |gpu| vec![gpu]);
     let report = GpusReport { schema: GpusSchema, gpus };
-    let text = match (args.format, one) {
+    let text = match (args.format, args.name) {
         (Format::Json, _) => {
             let text = serde_json::to_string_pretty(&report).context("cannot write the catalogue as JSON")?;
             format!("{text}\n")

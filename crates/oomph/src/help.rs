@@ -223,6 +223,10 @@ mod tests {
         assert_eq!(argument(&dry_run, "report").kind, ValueKind::Path);
         let values = argument(&dry_run, "values");
         assert_eq!((values.kind, values.default.as_deref()), (ValueKind::Choice, Some("small")));
+        // What is read as a number and has units is typed as text.
+        for (name, option) in [("explain", "vram"), ("check", "max-peak"), ("watch", "interval"), ("run", "margin")] {
+            assert_eq!(argument(&command(name), option).kind, ValueKind::Text, "{name} --{option}");
+        }
         let gpu = argument(&dry_run, "gpu");
         assert!(gpu.repeatable && gpu.separator == Some(',') && !gpu.required);
         let words = argument(&dry_run, "command");

@@ -1,8 +1,8 @@
 //! The command line of oomph.
 //!
-//! It works in two steps: [`cli`] is what was typed; [`program`], [`cards`], [`margin`], [`limits`] and [`duration`] turn it
-//! into valid values. Then a module per command does the work: `oomph-launch` runs the program, `oomph-ledger` and the hook's
-//! files record what happened, [`assemble`] makes the report of it, `oomph-report` writes it.
+//! It works in two steps: [`cli`] names what may be typed, and [`syntax`] turns each text into a value or refuses it. Then a
+//! module per command does the work: `oomph-launch` runs the program, `oomph-ledger` and the hook's files record what
+//! happened, [`assemble`] makes the report of it, `oomph-report` writes it.
 //!
 //! Design constraints:
 //! - Data goes to stdout, talk to stderr. In text mode the program's own output passes through unchanged, and the
@@ -28,7 +28,6 @@ mod doctor;
 #[cfg(test)]
 mod drift_tests;
 mod dry_run;
-mod duration;
 mod elsewhere;
 mod embedded;
 mod evidence;
@@ -43,8 +42,6 @@ mod gpus;
 mod grown;
 mod help;
 mod html;
-mod limits;
-mod margin;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod needs;
@@ -63,6 +60,7 @@ mod shell;
 mod shell_words;
 mod status;
 mod sweep;
+mod syntax;
 mod trial;
 mod tune;
 mod unsure;
@@ -80,6 +78,9 @@ fn main() -> ExitCode {
     let cli = match Cli::parsed() {
         Ok(cli) => cli,
         Err(error) => {
+            if let Some(refused) = syntax::refused(&error) {
+                return failure::report(&refused.clone().into());
+            }
             // Help that was asked for is data and a success; anything else is wrong usage.
             let status = u8::try_from(error.exit_code()).unwrap_or(status::USAGE);
             let _ = error.print();

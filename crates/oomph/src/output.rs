@@ -7,7 +7,16 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use oomph_report::{InBrief, Style, clean_json};
 
-use crate::cli::Form;
+/// What an answer is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Text for people.
+    Text,
+    /// The whole document.
+    Json,
+    /// The short document.
+    Brief,
+}
 
 /// Writes data to stdout. When whoever reads it has seen enough, that is a success.
 ///

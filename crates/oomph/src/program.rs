@@ -1,5 +1,5 @@
 //! A program, the virtual cards it runs on, and the rule by which its run ends: what the options that `dry-run`, `fix`
-//! and `tune` share mean.
+//! and `tune` share mean together.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use anyhow::Result;
 use oomph_gpu::nvml::{self, InstalledGpu};
 use oomph_launch::{Batches, Network, Routing, Stop, StopMode, Values, masked, masked_text};
 
-use crate::cards::{Card, capacity, cards};
+use crate::cards::{Card, cards};
 use crate::cli::{self, ProgramArgs};
-use crate::duration::duration;
 use crate::failure::hinted;
 use crate::shell_words::quoted;
+use crate::syntax::{NamedCards, Ranks};
 
 /// How many steps the peak must not move by default.
 const STABLE_STEPS: u32 = 3;
@@ -34,8 +34,8 @@ pub struct Program {
     pub timeout: Option<Duration>,
     /// Which results are computed for real.
     pub values: Values,
-    /// Which ranks of a job run, as the hook takes it; `None` is its default.
-    pub ranks: Option<String>,
+    /// Which ranks of a job run; `None` is the hook's default.
+    pub ranks: Option<Ranks>,
     /// Where tokens go whose expert was not computed.
     pub routing: Routing,
     /// Which batches are seen, where they differ in size.
@@ -58,31 +58,28 @@ impl Program {
     /// Works out what was meant.
     ///
     /// # Errors
-    /// When a card, a size, a count or a duration cannot be understood.
+    /// When there are too many cards, or options contradict each other.
     pub fn new(args: ProgramArgs) -> Result<Self> {
         Self::on(args, || Ok(nvml::installed()?))
     }
 
     /// As [`Self::new`], with the question for the installed cards apart, so that it can be tested.
     fn on(args: ProgramArgs, installed: impl FnOnce() -> Result<Vec<InstalledGpu>>) -> Result<Self> {
-        let vram = args.vram.as_deref().map(capacity).transpose()?;
-        let cards = cards(&args.gpu, vram, installed)?;
+        let named: Vec<NamedCards> = args.gpu.iter().map(|cards| cards.value).collect();
+        let cards = cards(&named, args.vram.as_ref().map(|vram| vram.value.0), installed)?;
         let mut card_options = Vec::new();
         if !args.gpu.is_empty() {
-            card_options.extend(["--gpu".into(), quoted(&args.gpu.join(","))]);
+            let names: Vec<&str> = args.gpu.iter().map(|cards| cards.text.as_str()).collect();
+            card_options.extend(["--gpu".into(), quoted(&names.join(","))]);
         }
         if let Some(vram) = &args.vram {
-            card_options.extend(["--vram".into(), quoted(vram)]);
+            card_options.extend(["--vram".into(), quoted(&vram.text)]);
         }
         let stop = match (args.steps, args.until_exit) {
-            (Some(0), _) => {
-                return Err(hinted("--steps 0 would stop before anything happened", "the least is --steps 1"));
-            }
             (Some(steps), _) => Stop { mode: StopMode::Steps, steps, budget_seconds: None },
             (None, true) => Stop { mode: StopMode::Exit, steps: STABLE_STEPS, budget_seconds: None },
             (None, false) => {
-                let budget = args.budget.as_deref().map(|text| duration("--budget", text)).transpose()?;
-                let budget_seconds = budget.map(|budget| u32::try_from(budget.as_secs()).unwrap_or(u32::MAX));
+                let budget_seconds = args.budget.map(|budget| u32::try_from(budget.as_secs()).unwrap_or(u32::MAX));
                 Stop { mode: StopMode::PeakStable, steps: STABLE_STEPS, budget_seconds }
             }
         };
@@ -103,13 +100,13 @@ impl Program {
             command: args.command,
             with: args.with,
             stop,
-            timeout: args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?,
+            timeout: args.timeout,
             values: match args.values {
                 cli::Values::Off => Values::Off,
                 cli::Values::Small => Values::Small,
                 cli::Values::AllHost => Values::AllHost,
             },
-            ranks: args.ranks.as_deref().map(ranks).transpose()?,
+            ranks: args.ranks,
             routing: match args.routing {
                 cli::Routing::Balanced => Routing::Balanced,
                 cli::Routing::Worst => Routing::Worst,
@@ -169,7 +166,7 @@ impl Program {
             Values::AllHost => words.extend(["--values".into(), "all-host".into()]),
         }
         if let Some(ranks) = &self.ranks {
-            words.extend(["--ranks".into(), ranks.clone()]);
+            words.extend(["--ranks".into(), ranks.to_string()]);
         }
         if self.routing == Routing::Worst {
             words.extend(["--routing".into(), "worst".into()]);
@@ -199,23 +196,6 @@ impl Program {
         let count = self.cards.len();
         vec!["--gpu".into(), if count > 1 { format!("{gpu}:{count}") } else { gpu.to_owned() }]
     }
-}
-
-/// The ranks of a job that run: "0,1,last", "0-3", "all".
-fn ranks(text: &str) -> Result<String> {
-    let text: String = text.chars().filter(|character| !character.is_whitespace()).collect();
-    let number = |text: &str| text.parse::<u32>().ok();
-    let is_known = |name: &str| match name.split_once('-') {
-        Some((first, last)) => number(first).zip(number(last)).is_some_and(|(first, last)| first <= last),
-        None => matches!(name, "last" | "all") || number(name).is_some(),
-    };
-    if text.split(',').all(is_known) {
-        return Ok(text);
-    }
-    Err(hinted(
-        format!("--ranks `{}` does not name ranks", oomph_report::clean(&text)),
-        "write numbers, ranges and `last` with commas, like 0,1,last or 0-3, or `all`",
-    ))
 }
 
 #[cfg(test)]

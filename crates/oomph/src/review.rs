@@ -18,7 +18,6 @@ use oomph_report::{
 
 use crate::cli::{CheckArgs, ReviewFormat};
 use crate::failure::hinted;
-use crate::limits::{growth, limit};
 use crate::output;
 use crate::status;
 
@@ -64,17 +63,11 @@ pub fn reports(files: &[PathBuf]) -> Result<Option<Vec<(String, DryRunReport)>>>
 /// Holds the reports against the limits and the baseline.
 ///
 /// # Errors
-/// When a limit or the baseline cannot be understood, or a place cannot be written.
+/// When the baseline cannot be understood, or a place cannot be written.
 pub fn check(args: &CheckArgs, reports: &[(String, DryRunReport)]) -> Result<ExitCode> {
-    let limits = Limits {
-        peak: limit("--max-peak", &args.max_peak)?,
-        allocated: limit("--max-allocated", &args.max_allocated)?,
-        growth: args.max_growth.clone(),
-        no_leak: args.no_leak,
-    };
     let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
-    let runs = reports.iter().map(|(file, report)| reviewed(file, report, &limits, baseline.as_ref()));
-    let runs: Vec<ReviewedRun> = runs.collect::<Result<_>>()?;
+    let runs: Vec<ReviewedRun> =
+        reports.iter().map(|(file, report)| reviewed(file, report, args, baseline.as_ref())).collect();
     let passed = runs.iter().all(|run| run.violations.is_empty());
     write(&Review { schema: ReviewSchema, passed, runs }, args.format)?;
     if let Some(path) = &args.write_baseline {
@@ -87,19 +80,7 @@ pub fn check(args: &CheckArgs, reports: &[(String, DryRunReport)]) -> Result<Exi
     Ok(ExitCode::from(if passed { status::DONE } else { status::DOES_NOT_FIT }))
 }
 
-/// What must hold.
-struct Limits {
-    /// The most reserved, in bytes.
-    peak: Option<u64>,
-    /// The most allocated, in bytes.
-    allocated: Option<u64>,
-    /// The most that the need may grow, as typed.
-    growth: Option<String>,
-    /// No memory grows with each iteration.
-    no_leak: bool,
-}
-
-fn reviewed(file: &str, report: &DryRunReport, limits: &Limits, baseline: Option<&Baseline>) -> Result<ReviewedRun> {
+fn reviewed(file: &str, report: &DryRunReport, limits: &CheckArgs, baseline: Option<&Baseline>) -> ReviewedRun {
     let device = fullest(report);
     let gpu = cards(report);
     let needs = needs(report);
@@ -115,17 +96,18 @@ fn reviewed(file: &str, report: &DryRunReport, limits: &Limits, baseline: Option
     let peak = device.and_then(|device| device.need());
     let reserved = peak.map(|peak| peak.reserved_bytes.unwrap_or(peak.process_bytes));
     let allocated = peak.and_then(|peak| peak.allocated_bytes);
-    for (name, what, allowed, found) in
-        [("max-peak", "reserves", limits.peak, reserved), ("max-allocated", "allocates", limits.allocated, allocated)]
-    {
+    for (name, what, allowed, found) in [
+        ("max-peak", "reserves", limits.max_peak, reserved),
+        ("max-allocated", "allocates", limits.max_allocated, allocated),
+    ] {
         if let (Some(allowed), Some(found)) = (allowed, found)
-            && found > allowed
+            && found > allowed.0
         {
-            violate(name, format!("it {what} {} where {} is allowed", size::format(found), size::format(allowed)));
+            violate(name, format!("it {what} {} where {allowed} is allowed", size::format(found)));
         }
     }
     if let (Some(before), Some(grown)) = (before_bytes, growth_bytes)
-        && let Some(allowed) = growth(limits.growth.as_deref(), before)?
+        && let Some(allowed) = limits.max_growth.map(|growth| growth.of(before))
         && u64::try_from(grown).unwrap_or(0) > allowed
     {
         let (more, allowed) = (size::format(grown.unsigned_abs()), size::format(allowed));
@@ -142,7 +124,7 @@ fn reviewed(file: &str, report: &DryRunReport, limits: &Limits, baseline: Option
     let died = device.and_then(|device| device.oom.as_ref()?.site.as_ref());
     let place = died.map(Place::from).or_else(|| grown_line(before, &now));
     let limit_bytes = device.and_then(|device| device.capacity_bytes);
-    Ok(ReviewedRun {
+    ReviewedRun {
         file: file.to_owned(),
         gpu,
         verdict: Some(report.verdict),
@@ -156,7 +138,7 @@ fn reviewed(file: &str, report: &DryRunReport, limits: &Limits, baseline: Option
             .unwrap_or_default(),
         place,
         violations,
-    })
+    }
 }
 
 /// The verdict of a dry run in its own words: the first line of its text.

@@ -188,7 +188,7 @@ impl RunContext {
             names: true,
             remedies: changes.remedies.clone(),
             edited: changes.edited.clone(),
-            ranks: program.ranks.clone(),
+            ranks: program.ranks.as_ref().map(ToString::to_string),
             routing: program.routing,
             batches: program.batches,
             unknown_sizes: changes.unknown_sizes,

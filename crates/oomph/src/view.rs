@@ -14,9 +14,9 @@ use crate::{explain, output};
 /// Reads the recordings, writes the page and opens it.
 ///
 /// # Errors
-/// When a file cannot be read or written, or an option makes no sense.
+/// When a file cannot be read or written.
 pub fn run(args: &ViewArgs, quiet: bool) -> Result<ExitCode> {
-    let options = explain::options(&args.reading)?;
+    let options = explain::options(&args.reading);
     if let Some(path) = &args.output {
         output::writable(path)?;
     }

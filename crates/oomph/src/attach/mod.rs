@@ -15,7 +15,6 @@ use anyhow::{Context, Result};
 use oomph_report::{AttachReport, AttachSchema, AttachedProcess, clean_json, render_attach};
 
 use crate::cli::{AttachArgs, Format};
-use crate::duration::duration;
 use crate::status;
 use crate::{output, recordings};
 
@@ -29,10 +28,9 @@ const RECORDING: Duration = Duration::from_secs(300);
 /// Attaches as the options say.
 ///
 /// # Errors
-/// When an option makes no sense, or the answer cannot be written.
+/// When a file cannot be written, or the answer cannot be written.
 pub fn run(args: &AttachArgs, quiet: bool) -> Result<ExitCode> {
-    let timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
-    let timeout = timeout.unwrap_or(if args.record.is_some() { RECORDING } else { TIMEOUT });
+    let timeout = args.timeout.unwrap_or(if args.record.is_some() { RECORDING } else { TIMEOUT });
     if let Some(file) = &args.snapshot {
         output::writable(file)?;
     }

@@ -13,13 +13,14 @@ use oomph_report::{CalibrateReport, CalibrateSchema, CardReadings, clean_json, r
 
 use crate::cards::{self, Card};
 use crate::changes::Changes;
-use crate::cli::{self, CalibrateArgs, Format};
+use crate::cli::{Batches, CalibrateArgs, Format, ProgramArgs};
 use crate::correction;
 use crate::failure::hinted;
 use crate::output;
 use crate::program::Program;
 use crate::run_context::{RealRun, Recording, RunContext};
 use crate::status;
+use crate::syntax::Typed;
 
 /// The programs, and what reads their figures.
 const PROBE: &str = include_str!("probe.py");
@@ -35,15 +36,10 @@ pub fn run(args: &CalibrateArgs, quiet: bool) -> Result<ExitCode> {
         output::tell(&format!("oomph: forgotten: {what}"), quiet);
         return Ok(ExitCode::from(status::DONE));
     }
-    let gpu = gpu(args.rehearse.as_deref())?;
+    let gpu = args.rehearse.map_or_else(installed, Ok)?;
     let twin = Card::of_catalogue(gpu);
-    let stand_in = match &args.rehearse {
-        None => None,
-        Some(_) => {
-            let more = args.rehearse_context.as_deref().map_or(Ok(0), cards::capacity)?;
-            Some(vec![twin.clone().with_larger_context(more)])
-        }
-    };
+    let more = args.rehearse_context.map_or(0, |size| size.0);
+    let stand_in = args.rehearse.map(|_| vec![twin.clone().with_larger_context(more)]);
     let folder = tempfile::tempdir().context("cannot make a folder for temporary files")?;
     let probe = folder.path().join("probe.py");
     fs::write(&probe, PROBE).with_context(|| format!("cannot write {}", probe.display()))?;
@@ -89,19 +85,15 @@ pub fn run(args: &CalibrateArgs, quiet: bool) -> Result<ExitCode> {
     Ok(ExitCode::from(status::DONE))
 }
 
-/// The card to be compared: the virtual one of a rehearsal, else the first that CUDA sees here.
-fn gpu(rehearse: Option<&str>) -> Result<&'static Gpu> {
-    let catalogue = Catalogue::builtin();
-    if let Some(name) = rehearse {
-        return cards::find(catalogue, name);
-    }
+/// The first card that CUDA sees here.
+fn installed() -> Result<&'static Gpu> {
     let Some(found) = cards::visible_here()?.into_iter().next() else {
         return Err(hinted(
             "this machine has no NVIDIA GPU to compare with",
             "see what it does with a virtual one: oomph calibrate --rehearse rtx-4090",
         ));
     };
-    found.entry(catalogue).ok_or_else(|| {
+    found.entry(Catalogue::builtin()).ok_or_else(|| {
         let memory = found.memory.map_or_else(|reason| reason, |memory| size::format(memory.total_bytes));
         hinted(
             format!("the catalogue has no card `{}` ({memory})", oomph_report::clean(&found.name)),
@@ -120,22 +112,13 @@ struct Bench {
 impl Bench {
     fn new(args: &CalibrateArgs, probe: &Path, quiet: bool) -> Result<Self> {
         let python: OsString = "python".into();
-        let program = Program::new(cli::ProgramArgs {
-            gpu: args.rehearse.iter().cloned().collect(),
-            vram: None,
+        let program = Program::new(ProgramArgs {
+            gpu: args.rehearse.into_iter().map(Typed::card).collect(),
             with: args.with.clone(),
-            steps: None,
             until_exit: true,
-            budget: None,
-            timeout: None,
-            values: cli::Values::Small,
-            routing: cli::Routing::Balanced,
-            batches: cli::Batches::Seen,
-            random_weights: false,
-            ranks: None,
+            batches: Batches::Seen,
             allow_writes: true,
-            network: None,
-            command: vec![python.clone(), probe.into()],
+            ..ProgramArgs::of(vec![python.clone(), probe.into()])
         })?;
         let context = RunContext::new(program, quiet)?;
         Ok(Self { context, probe: probe.into(), python })

@@ -1,10 +1,12 @@
 //! `oomph attach`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
 use super::Format;
+use crate::syntax::{Syntax, duration};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -79,8 +81,8 @@ pub struct AttachArgs {
     pub entries: u64,
 
     /// Give up after this time [default: 30s; with --record 5m]
-    #[arg(long, value_name = "DURATION")]
-    pub timeout: Option<String>,
+    #[arg(long, value_name = "DURATION", value_parser = Syntax(duration))]
+    pub timeout: Option<Duration>,
 
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]

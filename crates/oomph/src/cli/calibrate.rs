@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use oomph_gpu::Gpu;
+use oomph_gpu::size::Size;
 
 use super::Format;
+use crate::syntax::{Syntax, capacity, gpu};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -48,16 +51,16 @@ pub struct CalibrateArgs {
     pub with: Vec<String>,
 
     /// Use a virtual card instead of the real one: NAME of `oomph gpus`. Nothing is kept
-    #[arg(long, value_name = "NAME")]
-    pub rehearse: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = Syntax(gpu))]
+    pub rehearse: Option<&'static Gpu>,
 
     /// Also keep what a rehearsal finds
     #[arg(long, requires = "rehearse")]
     pub keep: bool,
 
     /// Make the virtual card's context larger than the catalogue's by this much, to see the difference found
-    #[arg(long, value_name = "SIZE", requires = "rehearse", hide = true)]
-    pub rehearse_context: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = Syntax(capacity), requires = "rehearse", hide = true)]
+    pub rehearse_context: Option<Size>,
 
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]

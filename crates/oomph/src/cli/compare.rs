@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use oomph_gpu::size::Size;
 
 use super::reading::TrustArgs;
 use super::{Format, PageArgs};
+use crate::syntax::{Amount, Syntax, growth, size};
 
 pub(super) const DIFF_HELP: &str = "\
 Examples:
@@ -62,12 +64,12 @@ pub struct CheckArgs {
     pub files: Vec<PathBuf>,
 
     /// The most that may be reserved at the peak
-    #[arg(long, value_name = "SIZE")]
-    pub max_peak: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = Syntax(size))]
+    pub max_peak: Option<Size>,
 
     /// The most that may be allocated at the peak
-    #[arg(long, value_name = "SIZE")]
-    pub max_allocated: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = Syntax(size))]
+    pub max_allocated: Option<Size>,
 
     /// What to compare with: an earlier recording, or for reports a file of --write-baseline
     #[arg(long, value_name = "FILE")]
@@ -78,8 +80,8 @@ pub struct CheckArgs {
     pub write_baseline: Option<PathBuf>,
 
     /// The most by which the peak may have grown since the baseline, as a size or a percentage
-    #[arg(long, value_name = "SIZE|PERCENT", requires = "baseline")]
-    pub max_growth: Option<String>,
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = Syntax(growth), requires = "baseline")]
+    pub max_growth: Option<Amount>,
 
     /// Fail if memory grows with every step
     #[arg(long)]

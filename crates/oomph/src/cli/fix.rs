@@ -1,12 +1,17 @@
 //! `oomph fix`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use oomph_gpu::size::Size;
 use oomph_remedy::search::Prefer;
+use oomph_report::clean;
 
 use super::{FormatArgs, PageArgs, ProgramArgs, at_least_one};
+use crate::failure::Hinted;
+use crate::syntax::{Amount, Syntax, Together, Typed, Validated, duration, margin, target, typed};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -62,12 +67,12 @@ pub struct FixArgs {
     pub forbid: Vec<String>,
 
     /// Make it fit into this much memory instead of the whole card
-    #[arg(long, value_name = "SIZE")]
-    pub target: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = Syntax(typed(target)))]
+    pub target: Option<Typed<Size>>,
 
     /// Leave this much free (512MiB, 10%)
-    #[arg(long, value_name = "SIZE|PERCENT")]
-    pub margin: Option<String>,
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = Syntax(typed(margin)))]
+    pub margin: Option<Typed<Amount>>,
 
     /// Number of different fixes to look for
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
@@ -78,8 +83,8 @@ pub struct FixArgs {
     pub jobs: Option<usize>,
 
     /// Start no new trial after this time [default: 60s, or four runs of a program that takes longer]
-    #[arg(long, value_name = "DURATION")]
-    pub max_time: Option<String>,
+    #[arg(long, value_name = "DURATION", value_parser = Syntax(duration))]
+    pub max_time: Option<Duration>,
 
     /// Then run the program with the Nth fix, on the virtual cards
     #[arg(long, value_name = "N", value_parser = at_least_one())]
@@ -89,10 +94,9 @@ pub struct FixArgs {
     #[arg(long, requires = "apply")]
     pub real: bool,
 
-    /// Write the Nth fix to FILE, which must not exist: as a patch if FILE ends in .patch or .diff, as the program's
-    /// configuration file if it ends in .yaml, .json or .toml, else as a script that runs the program with it
-    #[arg(long, value_names = ["N", "FILE"], num_args = 2)]
-    pub write: Vec<String>,
+    /// The file that a fix is written to.
+    #[command(flatten)]
+    pub write: Validated<TypedFixFile>,
 
     /// Apply the Nth fix to the program's files, after asking; outside a git work tree a copy of each is kept
     #[arg(long, value_name = "N", value_parser = at_least_one(), conflicts_with = "apply")]
@@ -117,6 +121,39 @@ pub struct FixArgs {
     /// Also write the answer to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+}
+
+/// `--write`, as it was typed.
+#[derive(Debug, Args)]
+pub struct TypedFixFile {
+    /// Write the Nth fix to FILE, which must not exist: as a patch if FILE ends in .patch or .diff, as the program's
+    /// configuration file if it ends in .yaml, .json or .toml, else as a script that runs the program with it
+    #[arg(long, value_names = ["N", "FILE"], num_args = 2)]
+    write: Vec<String>,
+}
+
+/// A file that a fix is written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixFile {
+    /// The number of the fix, from 1.
+    pub number: usize,
+    /// The file.
+    pub path: PathBuf,
+}
+
+impl Together for TypedFixFile {
+    type Value = Option<FixFile>;
+
+    fn read(self) -> Result<Option<FixFile>, Hinted> {
+        let [number, path] = self.write.as_slice() else { return Ok(None) };
+        match number.parse::<usize>() {
+            Ok(number @ 1..) => Ok(Some(FixFile { number, path: path.into() })),
+            _ => Err(Hinted::new(
+                format!("--write: `{}` is not the number of a fix", clean(number)),
+                "write --write 1 FILE",
+            )),
+        }
+    }
 }
 
 /// What `--prefer` takes: a word, its help, and what it means.

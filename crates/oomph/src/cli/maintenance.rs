@@ -1,10 +1,12 @@
 //! `oomph doctor`, `oomph cache` and `oomph mcp`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
 use super::Format;
+use crate::syntax::{Syntax, duration};
 
 pub(super) const DOCTOR_HELP: &str = "\
 Examples:
@@ -76,8 +78,8 @@ pub enum CacheCommand {
 #[derive(Debug, Args)]
 pub struct CleanArgs {
     /// Remove what has not been used for this time (7d, 12h)
-    #[arg(long, value_name = "DURATION", default_value = "30d")]
-    pub older_than: String,
+    #[arg(long, value_name = "DURATION", value_parser = Syntax(duration), default_value = "30d")]
+    pub older_than: Duration,
 
     /// Remove everything that no current run uses
     #[arg(long, conflicts_with = "older_than")]

@@ -1,4 +1,4 @@
-//! Defines the command line. Nothing is interpreted here; each command's module validates its own arguments.
+//! Defines the command line, and with [`crate::syntax`] reads it: what the commands take are values, not texts.
 
 #[cfg(target_os = "linux")]
 mod attach;
@@ -22,6 +22,10 @@ mod watch;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use oomph_gpu::Gpu;
+
+use crate::output::Form;
+use crate::syntax::{Syntax, gpu};
 
 #[cfg(target_os = "linux")]
 pub use attach::AttachArgs;
@@ -29,7 +33,7 @@ pub use calibrate::CalibrateArgs;
 pub use compare::{CheckArgs, DiffArgs, ReviewFormat};
 pub use dry_run::DryRunArgs;
 pub use explain::ExplainArgs;
-pub use fix::FixArgs;
+pub use fix::{FixArgs, FixFile};
 pub use fleet::FleetArgs;
 pub use maintenance::{CacheArgs, CacheCommand, DoctorArgs};
 pub use page::PageArgs;
@@ -38,7 +42,7 @@ pub use program::{Batches, Network, ProgramArgs, Routing, Values};
 pub use reading::ReadingArgs;
 pub use run::{Record, RunArgs};
 pub use shell::{CompletionsArgs, ManArgs};
-pub use sweep::{SweepArgs, SweepFormat};
+pub use sweep::{JobOptions, Scheduler, SweepArgs, SweepFormat};
 pub use tune::TuneArgs;
 pub use view::ViewArgs;
 pub use watch::WatchArgs;
@@ -205,8 +209,8 @@ pub struct HelpArgs {
 #[derive(Debug, Args)]
 pub struct GpusArgs {
     /// One card, by any of its names
-    #[arg(value_name = "NAME")]
-    pub name: Option<String>,
+    #[arg(value_name = "NAME", value_parser = Syntax(gpu))]
+    pub name: Option<&'static Gpu>,
 
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -240,17 +244,6 @@ impl FormatArgs {
             (false, Format::Text) => Form::Text,
         }
     }
-}
-
-/// What an answer is written as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Text for people.
-    Text,
-    /// The whole document.
-    Json,
-    /// The short document.
-    Brief,
 }
 
 /// How an answer is written.

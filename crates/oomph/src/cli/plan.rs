@@ -3,8 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use oomph_gpu::size::Size;
+use oomph_model::gguf::Recipe;
+use oomph_plan::Optimizer;
 
 use super::{FormatArgs, PageArgs};
+use crate::syntax::{
+    NamedCards, Syntax, Typed, capacity, counted_cards, optimizer, planned_cards, recipe, resolution, typed,
+};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -86,16 +92,16 @@ pub struct PlanArgs {
     pub precision: Option<PrecisionArg>,
 
     /// Plan for llama.cpp with a GGUF file of this quantization: Q4_K_M, Q8_0, ...
-    #[arg(long, value_name = "NAME")]
-    pub gguf: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = Syntax(recipe))]
+    pub gguf: Option<Recipe>,
 
     /// Precision of a server's KV cache [default: f16]
     #[arg(long, value_enum)]
     pub kv_cache: Option<CacheArg>,
 
     /// The optimizer [default: adamw-fused]
-    #[arg(long, value_name = "NAME")]
-    pub optimizer: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = Syntax(optimizer))]
+    pub optimizer: Option<Optimizer>,
 
     /// Checkpoint every layer [default for qlora, dpo, grpo and reward, as in PEFT and TRL]
     #[arg(long, visible_alias = "gradient-checkpointing")]
@@ -126,16 +132,16 @@ pub struct PlanArgs {
     pub accumulation: u64,
 
     /// A card, NAME or NAME:COUNT
-    #[arg(long, value_name = "NAME[:COUNT]")]
-    pub gpu: Option<String>,
+    #[arg(long, value_name = "NAME[:COUNT]", value_parser = Syntax(planned_cards))]
+    pub gpu: Option<NamedCards>,
 
     /// Give the card this much memory instead of its own
-    #[arg(long, value_name = "SIZE")]
-    pub vram: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = Syntax(typed(capacity)))]
+    pub vram: Option<Typed<Size>>,
 
     /// Several cards, as 8xh100
-    #[arg(long, value_name = "COUNTxNAME", conflicts_with = "gpu")]
-    pub gpus: Option<String>,
+    #[arg(long, value_name = "COUNTxNAME", value_parser = Syntax(counted_cards), conflicts_with = "gpu")]
+    pub gpus: Option<NamedCards>,
 
     /// DeepSpeed ZeRO stage
     #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
@@ -162,8 +168,8 @@ pub struct PlanArgs {
     pub offload: Vec<OffloadArg>,
 
     /// Pixels along a side of the image, or WIDTHxHEIGHT
-    #[arg(long, value_name = "PIXELS")]
-    pub resolution: Option<String>,
+    #[arg(long, value_name = "PIXELS", value_parser = Syntax(resolution))]
+    pub resolution: Option<(u64, u64)>,
 
     /// Images per batch
     #[arg(long, value_name = "N", conflicts_with = "batch", value_parser = clap::value_parser!(u64).range(1..=100_000))]

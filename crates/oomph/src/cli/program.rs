@@ -1,27 +1,32 @@
 //! The arguments that `dry-run`, `fix` and `tune` share: a program, and the cards it runs on.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
+use clap::builder::TypedValueParser as _;
 use clap::{Args, ValueEnum};
+use oomph_gpu::size::Size;
+
+use crate::syntax::{NamedCards, Ranks, Syntax, Typed, capacity, cards, duration, ranks, steps, typed};
 
 /// A program and how it is to be run.
 #[derive(Clone, Debug, Args)]
 pub struct ProgramArgs {
     /// The cards: NAME, NAME:COUNT, or a comma-separated list (see `oomph gpus`) [default: this machine's NVIDIA
     /// cards, or a card without a limit if it has none]
-    #[arg(long, value_name = "NAME[:COUNT]", value_delimiter = ',')]
-    pub gpu: Vec<String>,
+    #[arg(long, value_name = "NAME[:COUNT]", value_parser = Syntax(typed(cards)), value_delimiter = ',')]
+    pub gpu: Vec<Typed<NamedCards>>,
 
     /// Give each card this much memory instead of its own
-    #[arg(long, value_name = "SIZE")]
-    pub vram: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = Syntax(typed(capacity)))]
+    pub vram: Option<Typed<Size>>,
 
     /// Run in an environment with this package (any pip requirement; repeatable)
     #[arg(long, value_name = "PKG")]
     pub with: Vec<String>,
 
     /// Stop after N optimizer steps [default: run to the end, with loops shortened once their memory has settled]
-    #[arg(long, value_name = "N", conflicts_with = "until_exit")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).try_map(steps), conflicts_with = "until_exit")]
     pub steps: Option<u32>,
 
     /// Run the program to its end, with every iteration of its loops
@@ -30,12 +35,12 @@ pub struct ProgramArgs {
 
     /// How long to run a loop that cannot be shortened after its peak has settled, and how long to follow memory that
     /// grows (90s, 10m) [default: 1m]
-    #[arg(long, value_name = "DURATION", conflicts_with_all = ["until_exit", "steps"])]
-    pub budget: Option<String>,
+    #[arg(long, value_name = "DURATION", value_parser = Syntax(duration), conflicts_with_all = ["until_exit", "steps"])]
+    pub budget: Option<Duration>,
 
     /// Stop after this time (90s, 10m, 1h30m)
-    #[arg(long, value_name = "DURATION")]
-    pub timeout: Option<String>,
+    #[arg(long, value_name = "DURATION", value_parser = Syntax(duration))]
+    pub timeout: Option<Duration>,
 
     /// Which results to compute for real, on the CPU, so that the program can read them back
     #[arg(long, value_enum, default_value_t = Values::Small)]
@@ -55,8 +60,8 @@ pub struct ProgramArgs {
 
     /// Run only these ranks of a distributed job: a comma-separated list of numbers, ranges and `last`, or `all`; oomph
     /// answers for the others [default: 0,1,last of more than 4]
-    #[arg(long, value_name = "RANKS")]
-    pub ranks: Option<String>,
+    #[arg(long, value_name = "RANKS", value_parser = Syntax(ranks))]
+    pub ranks: Option<Ranks>,
 
     /// Let the program write and upload, even though its results are meaningless
     #[arg(long)]
@@ -69,6 +74,29 @@ pub struct ProgramArgs {
     /// The program and its arguments, after `--`
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+impl ProgramArgs {
+    /// A program without any option.
+    pub fn of(command: Vec<OsString>) -> Self {
+        Self {
+            gpu: Vec::new(),
+            vram: None,
+            with: Vec::new(),
+            steps: None,
+            until_exit: false,
+            budget: None,
+            timeout: None,
+            values: Values::Small,
+            routing: Routing::Balanced,
+            batches: Batches::Longest,
+            random_weights: false,
+            ranks: None,
+            allow_writes: false,
+            network: None,
+            command,
+        }
+    }
 }
 
 /// Which results are computed for real.

@@ -3,23 +3,28 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use oomph_explain::snapshot::At;
+use oomph_gpu::Gpu;
+use oomph_gpu::size::Size;
 use oomph_trace::ReadOptions;
+
+use crate::syntax::{Syntax, capacity, gpu, moment};
 
 /// How a recording is read; `explain` and `view` share these.
 #[derive(Debug, Args)]
 pub struct ReadingArgs {
     /// The moment: peak, oom, end, or a time in microseconds on the recording's clock [default: oom if there is one,
     /// else peak]
-    #[arg(long, value_name = "MOMENT")]
-    pub at: Option<String>,
+    #[arg(long, value_name = "MOMENT", value_parser = Syntax(moment))]
+    pub at: Option<At>,
 
     /// The card that it ran on, or is to run on
-    #[arg(long, value_name = "NAME")]
-    pub gpu: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = Syntax(gpu))]
+    pub gpu: Option<&'static Gpu>,
 
     /// The card's memory, instead of its own
-    #[arg(long, value_name = "SIZE")]
-    pub vram: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = Syntax(capacity))]
+    pub vram: Option<Size>,
 
     /// The block names from a dry run [default: FILE.names.json next to FILE.pickle, where --snapshot puts it]
     #[arg(long, value_name = "FILE")]

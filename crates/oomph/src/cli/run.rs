@@ -2,10 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use oomph_gpu::size::Size;
 
 use super::at_least_one;
+use crate::syntax::{Amount, NamedCards, Syntax, Typed, capacity, cards, duration, margin, typed};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -68,12 +71,12 @@ pub struct RunArgs {
     pub forbid: Vec<String>,
 
     /// Leave this much of the card free (512MiB, 10%)
-    #[arg(long, value_name = "SIZE|PERCENT")]
-    pub margin: Option<String>,
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = Syntax(typed(margin)))]
+    pub margin: Option<Typed<Amount>>,
 
     /// Search for a remedy for at most this long [default: 60s, or four dry runs of a program that takes longer]
-    #[arg(long, value_name = "DURATION")]
-    pub max_time: Option<String>,
+    #[arg(long, value_name = "DURATION", value_parser = Syntax(duration))]
+    pub max_time: Option<Duration>,
 
     /// How much of the run to record, to explain an out-of-memory error
     #[arg(long, value_enum, default_value_t = Record::Light)]
@@ -84,13 +87,13 @@ pub struct RunArgs {
     pub keep: PathBuf,
 
     /// Limit PyTorch to what a card of this size would give
-    #[arg(long, value_name = "SIZE")]
-    pub vram: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = Syntax(typed(capacity)))]
+    pub vram: Option<Typed<Size>>,
 
     /// Run on a virtual card as if it were this machine's: NAME or NAME:COUNT of `oomph gpus`. Its results are
     /// meaningless, but its writes are real
-    #[arg(long, value_name = "NAME[:COUNT]")]
-    pub rehearse: Option<String>,
+    #[arg(long, value_name = "NAME[:COUNT]", value_parser = Syntax(typed(cards)))]
+    pub rehearse: Option<Typed<NamedCards>>,
 
     /// Only search, for a program that has made this many steps, and write the result (`--act` starts it this way)
     #[arg(long, value_name = "STEPS", requires = "rehearse", hide = true)]

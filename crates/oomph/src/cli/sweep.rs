@@ -1,10 +1,14 @@
 //! `oomph sweep`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use oomph_report::clean;
 
 use super::{PageArgs, at_least_one};
+use crate::failure::{Hinted, nearest};
+use crate::syntax::{Syntax, Together, Validated, cells};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -50,6 +54,9 @@ Exit status:
   4    some cells have no answer yet (--collect)
   130  ended by Ctrl-C, with a partial table (143: by SIGTERM)";
 
+/// What `--write` may name.
+const SCHEDULERS: [&str; 3] = ["slurm", "kubernetes", "ray"];
+
 /// What `oomph sweep` takes.
 #[derive(Debug, Args)]
 pub struct SweepArgs {
@@ -85,31 +92,14 @@ pub struct SweepArgs {
     #[arg(long, value_name = "AXIS", requires = "picture")]
     pub against: Option<String>,
 
-    /// Write a job that runs the cells to DIR instead of running them
-    #[arg(long, value_names = ["slurm|kubernetes|ray", "DIR"], num_args = 2)]
-    #[arg(conflicts_with_all = ["fresh", "collect", "cell"])]
-    pub write: Option<Vec<String>>,
-
-    /// Number of tasks of the job that run at a time
-    #[arg(long, value_name = "N", value_parser = at_least_one(), requires = "write")]
-    pub parallel: Option<usize>,
-
-    /// Number of cells per task; they share their imports [default: 8, or fewer if there are few]
-    #[arg(long, value_name = "N", value_parser = at_least_one(), requires = "write")]
-    pub per_task: Option<usize>,
-
-    /// The image of the containers, with oomph and the program's Python in it (kubernetes)
-    #[arg(long, value_name = "IMAGE", requires = "write")]
-    pub image: Option<String>,
-
-    /// The claim of the volume that holds the file's folder (kubernetes)
-    #[arg(long, value_name = "NAME", requires = "write")]
-    pub claim: Option<String>,
+    /// The job that is written.
+    #[command(flatten)]
+    pub job: Validated<TypedJob>,
 
     /// Run only these cells, by number or as FIRST-LAST, and leave their answers for a later `oomph sweep`; cells with an
     /// answer are skipped. The tasks of a job use this
-    #[arg(long, value_name = "CELLS", conflicts_with = "collect")]
-    pub cell: Option<String>,
+    #[arg(long, value_name = "CELLS", value_parser = Syntax(cells), conflicts_with = "collect")]
+    pub cell: Option<RangeInclusive<usize>>,
 
     /// The matrix that the numbers of --cell are of
     #[arg(long, value_name = "NAME", requires = "cell", hide = true)]
@@ -137,4 +127,87 @@ pub enum SweepFormat {
     Json,
     /// One line per cell, for spreadsheets
     Csv,
+}
+
+/// `--write` and what goes with it, as it was typed.
+#[derive(Debug, Args)]
+pub struct TypedJob {
+    /// Write a job that runs the cells to DIR instead of running them
+    #[arg(long, value_names = ["slurm|kubernetes|ray", "DIR"], num_args = 2)]
+    #[arg(conflicts_with_all = ["fresh", "collect", "cell"])]
+    write: Option<Vec<String>>,
+
+    /// Number of tasks of the job that run at a time
+    #[arg(long, value_name = "N", value_parser = at_least_one(), requires = "write")]
+    parallel: Option<usize>,
+
+    /// Number of cells per task; they share their imports [default: 8, or fewer if there are few]
+    #[arg(long, value_name = "N", value_parser = at_least_one(), requires = "write")]
+    per_task: Option<usize>,
+
+    /// The image of the containers, with oomph and the program's Python in it (kubernetes)
+    #[arg(long, value_name = "IMAGE", requires = "write")]
+    image: Option<String>,
+
+    /// The claim of the volume that holds the file's folder (kubernetes)
+    #[arg(long, value_name = "NAME", requires = "write")]
+    claim: Option<String>,
+}
+
+/// A job that is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobOptions {
+    /// What runs it.
+    pub scheduler: Scheduler,
+    /// The folder that it is written to.
+    pub folder: PathBuf,
+    /// How many tasks run at a time; `None` where nobody says.
+    pub parallel: Option<usize>,
+    /// How many cells a task runs; `None` where nobody says.
+    pub per_task: Option<usize>,
+}
+
+/// What runs a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scheduler {
+    /// Slurm, as a job array.
+    Slurm,
+    /// Kubernetes, as an indexed Job.
+    Kubernetes {
+        /// The image of its containers.
+        image: String,
+        /// The claim of the volume with the file's folder.
+        claim: String,
+    },
+    /// Ray, as tasks.
+    Ray,
+}
+
+impl Together for TypedJob {
+    type Value = Option<JobOptions>;
+
+    fn read(self) -> Result<Option<JobOptions>, Hinted> {
+        let Some([kind, folder]) = self.write.as_deref() else { return Ok(None) };
+        let scheduler = match (kind.as_str(), self.image, self.claim) {
+            ("kubernetes", Some(image), Some(claim)) => Scheduler::Kubernetes { image, claim },
+            ("kubernetes", image, _) => {
+                let lacks = if image.is_none() { "--image" } else { "--claim" };
+                return Err(Hinted::new(
+                    format!("a job of Kubernetes needs {lacks}"),
+                    "--image names a container with oomph and the program's Python, --claim the volume of the file's folder",
+                ));
+            }
+            ("slurm", None, None) => Scheduler::Slurm,
+            ("ray", None, None) => Scheduler::Ray,
+            ("slurm" | "ray", image, _) => {
+                let option = if image.is_some() { "--image" } else { "--claim" };
+                return Err(Hinted::new(format!("{option} is for jobs of Kubernetes"), "leave it out"));
+            }
+            _ => {
+                let hint = nearest(kind, SCHEDULERS.into_iter(), "it is one of slurm, kubernetes and ray");
+                return Err(Hinted::new(format!("--write: there is no kind of job `{}`", clean(kind)), hint));
+            }
+        };
+        Ok(Some(JobOptions { scheduler, folder: folder.into(), parallel: self.parallel, per_task: self.per_task }))
+    }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{FormatArgs, PageArgs, ProgramArgs, at_least_one};
+use crate::syntax::{Amount, Keep, Syntax, Vary, keep, margin, variable, vary};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -41,12 +42,12 @@ pub struct TuneArgs {
 
     /// What to vary: {NAME} in the command stands for a value of LOW..HIGH or of a list A,B,C. With several, the last
     /// varies inside the earlier ones
-    #[arg(long, value_name = "NAME=LOW..HIGH", required = true)]
-    pub vary: Vec<String>,
+    #[arg(long, value_name = "NAME=LOW..HIGH", value_parser = Syntax(vary), required = true)]
+    pub vary: Vec<Vary>,
 
     /// Set a variable of the program's environment; {NAME} stands for the value here too (repeatable)
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub env: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = Syntax(variable))]
+    pub env: Vec<(String, String)>,
 
     /// Try only every Nth value of a range
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "powers")]
@@ -57,12 +58,12 @@ pub struct TuneArgs {
     pub powers: bool,
 
     /// Keep a product constant: {B} stands for N divided by the value of A, and only divisors of N are tried
-    #[arg(long, value_name = "A*B=N")]
-    pub keep: Option<String>,
+    #[arg(long, value_name = "A*B=N", value_parser = Syntax(keep))]
+    pub keep: Option<Keep>,
 
     /// Leave this much free at the recommended value, on top of the peak's uncertainty (512MiB, 10%)
-    #[arg(long, value_name = "SIZE|PERCENT")]
-    pub margin: Option<String>,
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = Syntax(margin))]
+    pub margin: Option<Amount>,
 
     /// Number of trials to run at a time, if the program allows it [default: one per core]
     #[arg(long, value_name = "N", value_parser = at_least_one())]

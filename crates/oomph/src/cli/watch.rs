@@ -1,10 +1,13 @@
 //! `oomph watch`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
 use super::Format;
+use crate::syntax::{Condition, Syntax, condition, duration, interval, loopback};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -57,28 +60,29 @@ pub struct WatchArgs {
     pub once: bool,
 
     /// Wait until a card satisfies this twice in a row: free>SIZE, used<SIZE, free>20%. Prints the card's identifier
-    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["alert", "metrics", "tensorboard"])]
-    pub until: Option<String>,
+    #[arg(long, value_name = "CONDITION", value_parser = Syntax(condition))]
+    #[arg(conflicts_with_all = ["alert", "metrics", "tensorboard"])]
+    pub until: Option<Condition>,
 
     /// Watch this card only: its number in `oomph watch --once`
     #[arg(long, value_name = "INDEX")]
     pub gpu: Option<usize>,
 
     /// Time between two readings (at least 250ms; processes are listed at most once a second)
-    #[arg(long, value_name = "DURATION", default_value = "1s")]
-    pub interval: String,
+    #[arg(long, value_name = "DURATION", value_parser = Syntax(interval), default_value = "1s")]
+    pub interval: Duration,
 
     /// Stop after this time (90s, 10m, 1h30m)
-    #[arg(long, value_name = "DURATION")]
-    pub timeout: Option<String>,
+    #[arg(long, value_name = "DURATION", value_parser = Syntax(duration))]
+    pub timeout: Option<Duration>,
 
     /// Print a line when a card starts or stops satisfying this (repeatable) [default: free<10%]
-    #[arg(long, value_name = "CONDITION")]
-    pub alert: Vec<String>,
+    #[arg(long, value_name = "CONDITION", value_parser = Syntax(condition))]
+    pub alert: Vec<Condition>,
 
     /// Serve the figures as OpenMetrics at this loopback address
-    #[arg(long, value_name = "ADDRESS")]
-    pub metrics: Option<String>,
+    #[arg(long, value_name = "ADDRESS", value_parser = Syntax(loopback))]
+    pub metrics: Option<SocketAddr>,
 
     /// Write TensorBoard's event files to this folder: used memory of each card over time, and allocated, reserved and peak
     /// memory of each process over its steps

@@ -8,17 +8,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use oomph_explain::log::{self, Failure, Report};
-use oomph_explain::snapshot::{self, At, Card, DeviceExplanation, Explanation, Names, Options, Outcome};
+use oomph_explain::snapshot::{self, Card, DeviceExplanation, Explanation, Names, Options, Outcome};
 use oomph_gpu::{Catalogue, Gpu, Kind};
 use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, render_explain};
 use oomph_trace::{ReadOptions, Trace};
 
-use crate::cli::{ExplainArgs, Form, ReadingArgs};
+use crate::cli::{ExplainArgs, ReadingArgs};
 use crate::failure::hinted;
 use crate::html::{self, Shown, Writing};
+use crate::output::Form;
 use crate::recordings::names_path;
 use crate::status;
-use crate::{cards, export, output};
+use crate::{export, output};
 
 pub use inputs::{Input, open, recording};
 
@@ -29,9 +30,9 @@ const LADDER: [&str; 9] =
 /// Reads the files and answers.
 ///
 /// # Errors
-/// When a file cannot be read, or an option makes no sense.
+/// When a file cannot be read or written, or options do not suit the files.
 pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
-    let options = options(&args.reading)?;
+    let options = options(&args.reading);
     if args.follow {
         return follow(args);
     }
@@ -90,27 +91,15 @@ fn lacks_card(explanation: &Explanation) -> bool {
 }
 
 /// What was asked for.
-///
-/// # Errors
-/// When a card or a moment is not known.
-pub fn options(args: &ReadingArgs) -> Result<Options> {
-    let catalogue = Catalogue::builtin();
-    let gpu = args.gpu.as_deref().map(|name| cards::find(catalogue, name)).transpose()?;
-    let vram = args.vram.as_deref().map(cards::capacity).transpose()?;
-    let at = args
-        .at
-        .as_deref()
-        .map(str::parse::<At>)
-        .transpose()
-        .map_err(|error| hinted(error.to_string(), "the default is oom, or peak where there was none"))?;
-    Ok(Options {
-        at: at.unwrap_or_default(),
-        capacity: vram.or(gpu.map(|gpu| gpu.capacity_bytes)),
-        context_bytes: gpu.map(|gpu| gpu.context.expected_bytes),
+pub fn options(args: &ReadingArgs) -> Options {
+    Options {
+        at: args.at.unwrap_or_default(),
+        capacity: args.vram.map(|size| size.0).or(args.gpu.map(|gpu| gpu.capacity_bytes)),
+        context_bytes: args.gpu.map(|gpu| gpu.context.expected_bytes),
         what_if: !args.no_what_if,
-        cards: ladder(catalogue, gpu),
+        cards: ladder(Catalogue::builtin(), args.gpu),
         ..Options::default()
-    })
+    }
 }
 
 /// Cards of the usual sizes for the what-if table, without the one that the program ran on.

@@ -18,19 +18,19 @@ use super::answer::{Answer, Applied};
 use super::applier::{Said, line_of};
 use super::bench::peak;
 use crate::assemble::assemble;
+use crate::cli::FixFile;
 use crate::failure::hinted;
 use crate::output;
 use crate::run_context::{Ended, RealRun, Recording, RunContext, RunRequest};
 use crate::shell_words::quoted;
 use crate::status::{self, interrupted};
 
-/// What `--write N FILE` means for a program. The file must not exist, and what ends like a configuration file is one.
-pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, PathBuf)>> {
-    let [number, path] = write else { return Ok(None) };
-    let number = number.parse::<usize>().ok().filter(|number| *number > 0).ok_or_else(|| {
-        hinted(format!("--write: `{}` is not the number of a fix", oomph_report::clean(number)), "write --write 1 FILE")
-    })?;
-    let path = PathBuf::from(path);
+/// Finds out whether a fix of a program can be written to a file, before there is one. The file must not exist, and what ends
+/// like a configuration file is one.
+///
+/// # Errors
+/// When it cannot.
+pub fn writable(path: &Path, command: &[OsString]) -> Result<()> {
     // A link that leads nowhere is something too.
     if path.symlink_metadata().is_ok() {
         return Err(hinted(format!("{} exists already", path.display()), "name a new file; nothing is written over"));
@@ -45,8 +45,7 @@ pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, P
             "name a script, for example --write 1 fixed.sh",
         ));
     }
-    output::writable(&path)?;
-    Ok(Some((number, path)))
+    output::writable(path)
 }
 
 /// Whether a fix of this program may be a file of this format: it names one, or can be given DeepSpeed's.
@@ -145,7 +144,8 @@ pub fn run(
 ///
 /// # Errors
 /// When there is no such fix, it cannot be written so, or a file cannot be written or is there already.
-pub fn write(answer: &Answer, number: usize, path: &Path) -> Result<String> {
+pub fn write(answer: &Answer, file: &FixFile) -> Result<String> {
+    let (number, path) = (file.number, file.path.as_path());
     let (row, applied) = chosen(answer, number)?;
     if is_patch(path) {
         return write_patch(row, number, path);

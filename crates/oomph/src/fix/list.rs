@@ -7,9 +7,8 @@ use anyhow::Result;
 use oomph_remedy::{Catalogue, DryRunKind, Remedy, Sameness};
 use serde::Serialize;
 
-use crate::cli::Form;
 use crate::failure::hinted;
-use crate::output;
+use crate::output::{self, Form};
 use crate::status;
 
 /// Words that people use, and the remedies that they mean.

@@ -19,7 +19,6 @@ mod unmodified;
 mod wanted;
 mod work_tree;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -28,21 +27,20 @@ use oomph_remedy::Catalogue;
 use oomph_remedy::search::Wishes;
 use oomph_report::{FixVerdict, render_fix};
 
-use crate::cli::{FixArgs, Form};
-use crate::duration::duration;
+use crate::cli::FixArgs;
 use crate::fork_runner::ForkRunner;
-use crate::margin::Margin;
+use crate::output::Form;
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::run_context::RunContext;
 use crate::shell_words::quoted;
 use crate::status::{self, interrupted};
+use crate::syntax::Amount;
 use crate::trial::Stop;
-use crate::{html, output};
+use crate::{cards, html, output};
 
 pub use answer::{Answer, Applied};
 use search::Search;
-use wanted::target;
 pub use wanted::{Wanted, limited};
 
 /// Searches and answers.
@@ -58,8 +56,10 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     }
     in_place::can_ask(args.in_place, args.yes)?;
     let program = Program::new(args.program.clone())?;
-    let write = apply::target(&args.write, &program.command)?;
-    let wanted = wanted(&args, &program, catalogue, write.as_ref().map_or(0, |(number, _)| *number))?;
+    if let Some(file) = &args.write.0 {
+        apply::writable(&file.path, &program.command)?;
+    }
+    let wanted = wanted(&args, &program, catalogue)?;
     if let Some(path) = &args.report {
         output::writable(path)?;
     }
@@ -89,7 +89,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
         output::tell("oomph: stopped; this is what was found until then", quiet);
         return Ok(interrupted(signal));
     }
-    if let Some(status) = act(&args, &context, &answer, write.as_ref(), quiet)? {
+    if let Some(status) = act(&args, &context, &answer, quiet)? {
         return Ok(status);
     }
     Ok(ExitCode::from(match report.verdict {
@@ -100,25 +100,27 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     }))
 }
 
-/// What the options ask for; `written` is the number of the fix that is to be written to a file, or 0.
-fn wanted(args: &FixArgs, program: &Program, catalogue: &Catalogue, written: usize) -> Result<Wanted> {
-    let cards = limited(&program.cards, args.target.as_deref().map(target).transpose()?)?;
-    let margin = args.margin.as_deref().map_or(Ok(Margin::NONE), Margin::parse)?;
-    let cards = margin.off(&cards)?;
+/// What the options ask for.
+fn wanted(args: &FixArgs, program: &Program, catalogue: &Catalogue) -> Result<Wanted> {
+    let limited = limited(&program.cards, args.target.as_ref().map(|target| target.value.0))?;
+    let cards = cards::less(&limited, args.margin.as_ref().map_or(Amount::NONE, |margin| margin.value))?;
     let wishes = Wishes {
         prefer: args.prefer,
         allow: list::allowed(catalogue, &args.allow)?,
         forbid: list::ids(catalogue, "--forbid", &args.forbid)?,
     };
-    let typed = [("--target", &args.target), ("--margin", &args.margin)];
-    let typed = typed.into_iter().filter_map(|(name, value)| Some([name.to_owned(), quoted(value.as_deref()?)]));
+    let (target, margin) = (args.target.as_ref(), args.margin.as_ref());
+    let typed = [("--target", target.map(|target| &target.text)), ("--margin", margin.map(|margin| &margin.text))];
+    let typed = typed.into_iter().filter_map(|(name, text)| Some([name.to_owned(), quoted(text?)]));
+    // What is to be applied or written has to be found first.
+    let written = args.write.0.as_ref().map(|file| file.number);
+    let chosen = [args.apply, args.in_place, written].into_iter().flatten();
     Ok(Wanted {
         cards,
         wishes,
-        // What is to be applied or written has to be found first.
-        fixes: args.fixes.max(args.apply.unwrap_or(0)).max(args.in_place.unwrap_or(0)).max(written),
+        fixes: chosen.fold(args.fixes, usize::max),
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        max_time: args.max_time.as_deref().map(|text| duration("--max-time", text)).transpose()?,
+        max_time: args.max_time,
         accept_recovered: args.accept_recovered,
         options: typed.flatten().collect(),
     })
@@ -126,21 +128,15 @@ fn wanted(args: &FixArgs, program: &Program, catalogue: &Catalogue, written: usi
 
 /// Does with a fix what the options say: writes it to a file, changes the program's files, or runs the program with it. Gives
 /// the exit status of that run.
-fn act(
-    args: &FixArgs,
-    context: &RunContext,
-    answer: &Answer,
-    write: Option<&(usize, PathBuf)>,
-    quiet: bool,
-) -> Result<Option<ExitCode>> {
+fn act(args: &FixArgs, context: &RunContext, answer: &Answer, quiet: bool) -> Result<Option<ExitCode>> {
     if answer.report.verdict != FixVerdict::Fixed {
-        if write.is_some() || args.apply.is_some() || args.in_place.is_some() {
+        if args.write.0.is_some() || args.apply.is_some() || args.in_place.is_some() {
             output::say("oomph: there is no fix to write or to apply");
         }
         return Ok(None);
     }
-    if let Some((number, path)) = write {
-        output::tell(&apply::write(answer, *number, path)?, quiet);
+    if let Some(file) = &args.write.0 {
+        output::tell(&apply::write(answer, file)?, quiet);
     }
     if let Some(number) = args.in_place {
         output::tell(&in_place::change(answer, number, args.yes)?, quiet);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use oomph_gpu::size;
 use oomph_remedy::search::Wishes;
 
 use crate::cards::Card;
@@ -25,18 +24,6 @@ pub struct Wanted {
     pub accept_recovered: bool,
     /// The options that say what fits, as typed, ready for a shell.
     pub options: Vec<String>,
-}
-
-/// What `--target` says, in bytes.
-///
-/// # Errors
-/// When it is not a size, or 0.
-pub fn target(text: &str) -> Result<u64> {
-    match size::parse(text) {
-        Ok(0) => Err(hinted("--target 0 leaves no memory to fit into", "write --target 10GiB")),
-        Ok(bytes) => Ok(bytes),
-        Err(error) => Err(hinted(format!("--target: {error}"), "write --target 10GiB")),
-    }
 }
 
 /// The cards with what the program may take of them: up to `target` bytes of each.

@@ -8,7 +8,6 @@ use oomph_plan::{
 use oomph_report::clean;
 
 use super::subject::Found;
-use crate::cards;
 use crate::cli::{CacheArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 use crate::failure::hinted;
 
@@ -31,12 +30,12 @@ pub struct Asked {
     pipeline: bool,
 }
 
-/// Reads what was typed.
+/// Makes a workload of what was asked for.
 ///
 /// # Errors
-/// When a name is not known or settings contradict each other.
+/// When settings contradict each other, or do not suit the model.
 pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
-    let (gpu, count) = gpus(args)?;
+    let (gpu, count) = card(args)?;
     let task = task(args, found);
     let objective = args.task.map_or(Objective::Labels, objective);
     if args.method.is_some() && objective == Objective::Labels {
@@ -45,12 +44,8 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     let pipeline = matches!(found.subject, Subject::Pipeline(_));
     suits(args, found, task)?;
     serving(args, found, task)?;
-    let optimizer = match &args.optimizer {
-        // What Trainer takes; the training scripts of diffusers take `torch.optim.AdamW` as it comes.
-        None if pipeline => Optimizer::AdamwForeach,
-        None => Optimizer::AdamwFused,
-        Some(name) => optimizer(name)?,
-    };
+    // What Trainer takes; the training scripts of diffusers take `torch.optim.AdamW` as it comes.
+    let usual_optimizer = if pipeline { Optimizer::AdamwForeach } else { Optimizer::AdamwFused };
     let parallel = parallel(args, count)?;
     fits_the_shape(args, found, task)?;
     let most = match &found.subject {
@@ -69,7 +64,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         samples: if task == Task::Evaluate { args.samples } else { 0 },
         length: args.seq.unwrap_or(LENGTH.min(most)),
         new_tokens: if writes { args.new_tokens.unwrap_or(usual_new) } else { 0 },
-        optimizer,
+        optimizer: args.optimizer.unwrap_or(usual_optimizer),
         checkpointing: args.checkpointing || (!pipeline && (task == Task::Qlora || trl) && !args.no_checkpointing),
         prepared: task == Task::Qlora && objective == Objective::Labels && !pipeline,
         trainer: objective != Objective::Labels || args.fsdp || args.zero > 0,
@@ -94,18 +89,17 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
 }
 
 /// The card that was named, with the capacity that was given, and how many of it.
-fn gpus(args: &PlanArgs) -> Result<(Option<Gpu>, u64)> {
-    let (gpu, count) = card(args)?;
-    let vram = args.vram.as_deref().map(cards::capacity).transpose()?;
-    let gpu = match (gpu, vram) {
-        (Some(gpu), Some(vram)) => Some(gpu.with_capacity(vram)),
+fn card(args: &PlanArgs) -> Result<(Option<Gpu>, u64)> {
+    let named = args.gpu.or(args.gpus);
+    let gpu = match (named.map(|cards| cards.gpu), &args.vram) {
+        (Some(gpu), Some(vram)) => Some(gpu.with_capacity(vram.value.0)),
         (gpu, None) => gpu.cloned(),
         (None, Some(vram)) => {
             let card = Catalogue::builtin().get(super::NAMELESS).context("the catalogue lacks its own default card")?;
-            Some(Gpu { id: oomph_report::CUSTOM.into(), ..card.with_capacity(vram) })
+            Some(Gpu { id: oomph_report::CUSTOM.into(), ..card.with_capacity(vram.value.0) })
         }
     };
-    Ok((gpu, count))
+    Ok((gpu, named.map_or(1, |cards| cards.count as u64)))
 }
 
 /// The task that was named, or the usual one of the model.
@@ -189,7 +183,7 @@ fn image(args: &PlanArgs, found: &Found) -> Result<Image> {
     }
     // What the scripts of VQGAN+CLIP take where nothing is said, and what others do.
     let usual = if is_guided(found) { 512 } else { 1024 };
-    let (width, height) = args.resolution.as_deref().map_or(Ok((usual, usual)), resolution)?;
+    let (width, height) = args.resolution.unwrap_or((usual, usual));
     Ok(Image {
         width,
         height,
@@ -445,54 +439,5 @@ fn of_precision(precision: PrecisionArg) -> Precision {
         PrecisionArg::Fp16 => Precision::Fp16,
         PrecisionArg::Int8 => Precision::Int8,
         PrecisionArg::Nf4 => Precision::Nf4,
-    }
-}
-
-fn optimizer(name: &str) -> Result<Optimizer> {
-    let wanted = name.trim().to_ascii_lowercase().replace('_', "-");
-    let wanted = match wanted.as_str() {
-        "adamw" | "adam" | "adamw-torch" | "adamw-torch-fused" => "adamw-fused",
-        "adam-8bit" | "adamw-bnb-8bit" => "adamw-8bit",
-        "adam-4bit" | "adamw-torch-4bit" => "adamw-4bit",
-        other => other,
-    };
-    let found = Optimizer::ALL.iter().find(|(_, known)| *known == wanted).map(|(optimizer, _)| *optimizer);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = Optimizer::ALL.iter().map(|(_, name)| *name).collect();
-        hinted(
-            format!("there is no optimizer `{}` here", oomph_report::clean(name)),
-            format!("one of {}", names.join(", ")),
-        )
-    })
-}
-
-/// The card of `--gpu NAME[:COUNT]` or `--gpus COUNTxNAME`, and how many of it.
-fn card(args: &PlanArgs) -> Result<(Option<&'static Gpu>, u64)> {
-    let catalogue = Catalogue::builtin();
-    let (name, count) = match (&args.gpu, &args.gpus) {
-        (Some(text), _) => match text.rsplit_once(':') {
-            Some((name, count)) => (name.to_owned(), count.trim().parse().ok()),
-            None => (text.clone(), Some(1)),
-        },
-        (None, Some(text)) => match text.split_once(['x', 'X']) {
-            Some((count, name)) if count.trim().parse::<u64>().is_ok() => (name.to_owned(), count.trim().parse().ok()),
-            _ => (text.clone(), Some(1)),
-        },
-        (None, None) => return Ok((None, 1)),
-    };
-    match count {
-        Some(count @ 1..=100_000) => Ok((Some(cards::find(catalogue, &name)?), count)),
-        _ => Err(hinted("the number of cards is not a number above 0", "write --gpu h100:8 or --gpus 8xh100")),
-    }
-}
-
-fn resolution(text: &str) -> Result<(u64, u64)> {
-    let (width, height) = text.split_once(['x', 'X']).unwrap_or((text, text));
-    match (width.trim().parse::<u64>(), height.trim().parse::<u64>()) {
-        (Ok(width @ 8..=65_536), Ok(height @ 8..=65_536)) => Ok((width, height)),
-        _ => Err(hinted(
-            format!("`{}` is not a resolution", oomph_report::clean(text)),
-            "write --resolution 1024 or --resolution 1216x832",
-        )),
     }
 }

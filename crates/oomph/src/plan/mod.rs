@@ -118,8 +118,8 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
 /// The model that was named, with what is to replace parts of it.
 fn found(args: &PlanArgs, quiet: bool) -> Result<Found> {
     let mut found = subject::find(args.model.as_deref().unwrap_or_default(), quiet)?;
-    if let Some(name) = &args.gguf {
-        found = subject::as_gguf(found, name)?;
+    if let Some(recipe) = args.gguf {
+        found = subject::as_gguf(found, recipe)?;
     }
     if let Some(name) = &args.controlnet {
         found = subject::with_control(found, subject::find(name, quiet)?)?;

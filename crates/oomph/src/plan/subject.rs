@@ -172,16 +172,11 @@ fn stored(layout: Layout, part: &Component, shape: &Transformer) -> Option<Store
     Some(Stored { bytes, format, llama_cpp: None })
 }
 
-/// The model as the GGUF file that llama.cpp would make of it under the name of a quantization.
+/// The model as the GGUF file that llama.cpp would make of it.
 ///
 /// # Errors
-/// When there is no such quantization, or llama.cpp cannot serve the model.
-pub fn as_gguf(found: Found, name: &str) -> Result<Found> {
-    let Some(recipe) = Recipe::named(name.trim()) else {
-        let names: Vec<&str> = Recipe::all().map(|recipe| recipe.name).collect();
-        let message = format!("there is no GGUF quantization `{}` here", oomph_report::clean(name));
-        return Err(hinted(message, format!("one of {}", names.join(", "))));
-    };
+/// When llama.cpp cannot serve the model, or it is quantized already.
+pub fn as_gguf(found: Found, recipe: Recipe) -> Result<Found> {
     match found.subject {
         Subject::Transformer { shape, stored: None } if oomph_plan::serves(&shape) => {
             let parameters = Architecture::Transformer(shape.clone()).parameters();

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use oomph_gpu::Catalogue;
 use oomph_plan::Estimate;
 use oomph_report::{Verdict, Verified};
 use serde_json::Value;
@@ -13,11 +14,12 @@ use super::subject::{Found, Origin};
 use crate::assemble::assemble;
 use crate::cards::Card;
 use crate::changes::Changes;
-use crate::cli::{Batches, PlanArgs, ProgramArgs, Routing, Values};
+use crate::cli::{PlanArgs, ProgramArgs};
 use crate::failure::hinted;
 use crate::output;
 use crate::program::Program;
 use crate::run_context::{Ended, RunContext};
+use crate::syntax::Typed;
 use crate::trial::Runner;
 
 /// What became of it.
@@ -41,26 +43,17 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
     std::fs::write(&path, script::program(found, &asked.workload)?).context("cannot write the program of the plan")?;
     let model = model_folder(found, folder.path())?;
     let command = ["python3".into(), path.clone().into(), model.into()];
-    let named = asked.gpu.as_ref().map(|gpu| gpu.id.as_str());
-    let card = named.filter(|id| *id != oomph_report::CUSTOM).unwrap_or(super::NAMELESS);
+    let nameless = || Catalogue::builtin().get(super::NAMELESS).context("the catalogue lacks its own default card");
+    let card = args.gpu.or(args.gpus).map_or_else(nameless, |cards| Ok(cards.gpu))?;
     let program = Program {
         history: false,
         ..Program::new(ProgramArgs {
-            gpu: vec![card.to_owned()],
+            gpu: vec![Typed::card(card)],
             vram: args.vram.clone(),
             with: args.with.clone(),
-            steps: None,
             until_exit: true,
-            budget: None,
-            timeout: None,
-            values: Values::Small,
-            routing: Routing::Balanced,
-            batches: Batches::Longest,
             random_weights: true,
-            ranks: None,
-            allow_writes: false,
-            network: None,
-            command: command.to_vec(),
+            ..ProgramArgs::of(command.to_vec())
         })?
     };
     output::tell("oomph: running the program of the plan on the virtual GPU", quiet);

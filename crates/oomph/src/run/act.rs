@@ -49,8 +49,8 @@ pub fn search_arguments(args: &RunArgs, cards: &[Card]) -> Vec<OsString> {
     args.allow.iter().for_each(|id| option("--allow", id));
     args.forbid.iter().for_each(|id| option("--forbid", id));
     args.with.iter().for_each(|package| option("--with", package));
-    args.margin.iter().for_each(|margin| option("--margin", margin));
-    args.max_time.iter().for_each(|time| option("--max-time", time));
+    args.margin.iter().for_each(|margin| option("--margin", &margin.text));
+    args.max_time.iter().for_each(|time| option("--max-time", &format!("{}s", time.as_secs_f64())));
     words
 }
 

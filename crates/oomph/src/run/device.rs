@@ -8,6 +8,7 @@ use oomph_gpu::{Catalogue, size};
 
 use crate::cards::{self, Card, visible_here};
 use crate::failure::hinted;
+use crate::syntax::NamedCards;
 
 /// How long the memory of a program that has ended may take to become free.
 const UNTIL_FREE: Duration = Duration::from_secs(30);
@@ -29,14 +30,13 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// The cards that `--rehearse` names, else this machine's.
+    /// The cards that `--rehearse` names, else this machine's, with so many bytes of each.
     ///
     /// # Errors
-    /// When there is no such card, or none at all.
-    pub fn new(rehearse: Option<&str>, vram: Option<&str>) -> Result<Self> {
-        let limit_bytes = vram.map(cards::capacity).transpose()?;
-        if let Some(name) = rehearse {
-            let stand_in = cards::cards(&[name.to_owned()], limit_bytes, || Ok(Vec::new()))?;
+    /// When there are too many, or none.
+    pub fn new(rehearse: Option<NamedCards>, limit_bytes: Option<u64>) -> Result<Self> {
+        if let Some(named) = rehearse {
+            let stand_in = cards::cards(&[named], limit_bytes, || Ok(Vec::new()))?;
             // The virtual card already has that size.
             return Ok(Self { stand_in: Some(stand_in), limit_bytes: None, before: Vec::new() });
         }
@@ -61,9 +61,8 @@ impl Devices {
         }
         let twin = |found: &InstalledGpu| {
             let bytes = free(found).min(self.limit_bytes.unwrap_or(u64::MAX));
-            let id = found.entry(Catalogue::builtin()).map(|gpu| gpu.id.clone());
-            let names: Vec<String> = id.into_iter().collect();
-            let cards = cards::cards(&names, Some(bytes), || Ok(Vec::new()))?;
+            let named = found.entry(Catalogue::builtin()).map(NamedCards::one);
+            let cards = cards::cards(named.as_slice(), Some(bytes), || Ok(Vec::new()))?;
             cards.into_iter().next().ok_or_else(|| anyhow::anyhow!("{} has no virtual twin", found.name))
         };
         visible_here()?.iter().map(twin).collect()

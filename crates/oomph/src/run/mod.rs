@@ -23,18 +23,17 @@ use oomph_protocol::journal::{self as events, JournalEvent};
 use oomph_remedy::Catalogue;
 
 use crate::assemble::assemble;
-use crate::cards::Card;
+use crate::cards::{self, Card};
 use crate::changes::Changes;
-use crate::cli::{self, Record, RunArgs};
-use crate::duration::duration;
+use crate::cli::{ProgramArgs, Record, RunArgs};
 use crate::fix::{self, list};
-use crate::margin::Margin;
 use crate::output;
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::run_context::{Ended, Ending, Meanwhile, RealOutcome, RealRun, Recording, RunContext};
 use crate::shell_words::quoted;
 use crate::status::{self, interrupted};
+use crate::syntax::Amount;
 use crate::trial::{Runner, Stop};
 
 use act::Found;
@@ -58,14 +57,22 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
     let rules = Rules {
         allow: list::allowed(catalogue, &args.allow)?,
         forbid: list::ids(catalogue, "--forbid", &args.forbid)?,
-        max_time: args.max_time.as_deref().map(|text| duration("--max-time", text)).transpose()?,
+        max_time: args.max_time,
         only: None,
     };
-    let devices = Devices::new(args.rehearse.as_deref(), args.vram.as_deref())?;
-    let program = Program { cards: devices.twins()?, ..program_of(&args)? };
+    let rehearsed = args.rehearse.as_ref().map(|cards| cards.value);
+    let devices = Devices::new(rehearsed, args.vram.as_ref().map(|vram| vram.value.0))?;
+    // The program as dry runs see it.
+    let program = Program::new(ProgramArgs {
+        gpu: args.rehearse.iter().cloned().collect(),
+        vram: args.vram.clone(),
+        with: args.with.clone(),
+        ..ProgramArgs::of(args.command.clone())
+    })?;
+    let program = Program { cards: devices.twins()?, history: false, ..program };
     let cards = fix::limited(&program.cards, None)?;
-    let margin = args.margin.as_deref().map_or(Ok(Margin::NONE), Margin::parse)?;
-    margin.off(&cards)?;
+    let margin = args.margin.as_ref().map_or(Amount::NONE, |margin| margin.value);
+    cards::less(&cards, margin)?;
     let (context, problem) = RunContext::new_for_real(program, quiet)?;
     if let Some(problem) = problem.as_ref().filter(|_| args.rehearse.is_some()) {
         return Err(anyhow::anyhow!("{problem}"));
@@ -106,28 +113,6 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
     }
 }
 
-/// The program as dry runs see it.
-fn program_of(args: &RunArgs) -> Result<Program> {
-    let program = Program::new(cli::ProgramArgs {
-        gpu: args.rehearse.iter().cloned().collect(),
-        vram: args.vram.clone(),
-        with: args.with.clone(),
-        steps: None,
-        until_exit: false,
-        budget: None,
-        timeout: None,
-        values: cli::Values::Small,
-        routing: cli::Routing::Balanced,
-        batches: cli::Batches::Longest,
-        random_weights: false,
-        ranks: None,
-        allow_writes: false,
-        network: None,
-        command: args.command.clone(),
-    })?;
-    Ok(Program { history: false, ..program })
-}
-
 /// A program under guard.
 struct Guarded<'a> {
     context: &'a RunContext,
@@ -135,7 +120,7 @@ struct Guarded<'a> {
     search_arguments: Vec<OsString>,
     devices: Devices,
     rules: Rules,
-    margin: Margin,
+    margin: Amount,
     recording: Recording,
     /// How often the program is started at most.
     attempts: usize,
@@ -450,7 +435,7 @@ impl Guarded<'_> {
 
     /// The cards with what is free on them now, less the margin.
     fn cards(&self) -> Result<Vec<Card>> {
-        self.margin.off(&fix::limited(&self.devices.twins()?, None)?)
+        cards::less(&fix::limited(&self.devices.twins()?, None)?, self.margin)
     }
 
     fn decided(&mut self, remedies: &[String], reason: &str, seconds: f64) {

@@ -15,6 +15,7 @@ use crate::changes::Changes;
 use crate::cli::ProgramArgs;
 use crate::failure::hinted;
 use crate::program::Program;
+use crate::syntax;
 
 /// What the name of a cell is made of begins with; raised when the same command would be answered otherwise.
 const CONTRACT: &str = "oomph.sweep-cell/1";
@@ -120,6 +121,9 @@ pub fn expand(file: &SweepFile, places: &Places<'_>) -> Result<Vec<Cell>> {
 fn program(parser: &mut clap::Command, options: &[String], command: &[String]) -> Result<Program> {
     let words = options.iter().map(String::as_str).chain(["--"]).chain(command.iter().map(String::as_str));
     let wrong = |error: clap::Error| {
+        if let Some(refused) = syntax::refused(&error) {
+            return refused.clone().into();
+        }
         let text = error.to_string();
         let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         hinted(line, "the keys of a sweep take what the options of `oomph dry-run` take")

@@ -11,7 +11,7 @@ use oomph_report::{SweepAxis, clean};
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 
 use super::template::{self, Template};
-use crate::failure::hinted;
+use crate::failure::{hinted, nearest};
 
 /// A file with more bytes is not a description of a sweep.
 const LONGEST: u64 = 1 << 20;
@@ -183,7 +183,7 @@ impl<'a> Keys<'a> {
                     return Err(root.text.wrong(
                         line,
                         format_args!("there is no key `{}`", clean(unknown)),
-                        template::nearest(unknown, names, "`oomph sweep --help` lists the keys"),
+                        nearest(unknown, names, "`oomph sweep --help` lists the keys"),
                     ));
                 }
             }
@@ -307,7 +307,7 @@ impl SweepFile {
                 let in_program = self.program.iter().any(|word| std::ptr::eq(word, template));
                 let in_env = self.env.iter().any(|(_, value)| std::ptr::eq(value, template));
                 let node = if in_program { Some(program) } else { env.filter(|_| in_env) };
-                let hint = template::nearest(name, axes(), "give it values in `matrix`");
+                let hint = nearest(name, axes(), "give it values in `matrix`");
                 return Err(match node {
                     Some(node) => node.wrong(
                         format_args!("{{{name}}} is not an axis"),
@@ -334,14 +334,14 @@ impl SweepFile {
             let one = |(name, _, values): (String, usize, Node<'_>)| {
                 let Some(place) = self.axes.iter().position(|axis| axis.name == name) else {
                     let names = self.axes.iter().map(|axis| axis.name.as_str());
-                    let hint = template::nearest(&name, names, "the axes are those of `matrix`");
+                    let hint = nearest(&name, names, "the axes are those of `matrix`");
                     return Err(values.wrong(format_args!("there is no axis `{}`", clean(&name)), hint));
                 };
                 let list = values.list("a value", HINT)?;
                 let axis = &self.axes[place];
                 if let Some(unknown) = list.iter().find(|value| axis.place(value).is_none()) {
                     let known = axis.values.iter().map(String::as_str);
-                    let hint = template::nearest(unknown, known, "write a value of that axis");
+                    let hint = nearest(unknown, known, "write a value of that axis");
                     let what = format!("`{}` is not a value of `{name}`", clean(unknown));
                     return Err(values.wrong(what, hint));
                 }

@@ -15,6 +15,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +28,7 @@ use oomph_report::{
 };
 
 use crate::cli::{SweepArgs, SweepFormat};
-use crate::failure::hinted;
+use crate::failure::{hinted, nearest};
 use crate::progress::Progress;
 use crate::run_context::RunContext;
 use crate::status::{self, interrupted};
@@ -46,15 +47,15 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<ExitCode> {
     let start = Instant::now();
     let sweep = Sweep::read(&args.file)?;
     sweep.check(args)?;
-    if let Some(words) = &args.write {
-        return write::job(&sweep, words, args).map(|()| ExitCode::from(status::DONE));
+    if let Some(job) = &args.job.0 {
+        return write::job(&sweep, job, &args.file).map(|()| ExitCode::from(status::DONE));
     }
     for path in [&args.report, &args.picture].into_iter().flatten() {
         output::writable(path)?;
     }
     html::writable(&args.page)?;
-    if let Some(text) = &args.cell {
-        return sweep.run_some(text, args, quiet);
+    if let Some(numbers) = &args.cell {
+        return sweep.run_some(numbers, args, quiet);
     }
     let (report, signal) = sweep.run_all(args, quiet, start)?;
     answer(&report, args)?;
@@ -105,8 +106,7 @@ impl Sweep {
         for (option, name) in [("--by", &args.by), ("--skip-larger", &args.skip_larger), ("--against", &args.against)] {
             let Some(name) = name else { continue };
             let Some(axis) = axes.iter().find(|axis| axis.name == *name) else {
-                let hint =
-                    template::nearest(name, axes.iter().map(|axis| axis.name.as_str()), "see `matrix` in the file");
+                let hint = nearest(name, axes.iter().map(|axis| axis.name.as_str()), "see `matrix` in the file");
                 return Err(hinted(format!("{option}: there is no axis `{}`", clean(name)), hint));
             };
             if option != "--by" && axis.numbers().is_none() {
@@ -196,7 +196,7 @@ impl Sweep {
     }
 
     /// Runs some cells and leaves their answers, as a task of a job does.
-    fn run_some(&self, text: &str, args: &SweepArgs, quiet: bool) -> Result<ExitCode> {
+    fn run_some(&self, numbers: &RangeInclusive<usize>, args: &SweepArgs, quiet: bool) -> Result<ExitCode> {
         let name = matrix_name(&self.cells);
         if let Some(expected) = args.matrix.as_ref().filter(|expected| **expected != name) {
             return Err(hinted(
@@ -204,7 +204,7 @@ impl Sweep {
                 "the file, a commit or oomph's version has changed; write the job again with --write",
             ));
         }
-        let numbers = numbers(text, self.cells.len())?;
+        let wanted = chosen(&self.cells, numbers)?;
         self.store.make()?;
         let mut records = BTreeMap::new();
         if !args.fresh {
@@ -214,8 +214,7 @@ impl Sweep {
                 left.filter(|(id, record)| self.cells.iter().any(|cell| cell.id == *id && still(record, cell))),
             );
         }
-        let wanted = numbers.filter_map(|number| self.cells.get(number));
-        let left = unanswered(wanted, &records);
+        let left = unanswered(wanted.iter(), &records);
         let performed = Running {
             jobs: Some(args.jobs.unwrap_or(1)),
             quiet,
@@ -304,16 +303,17 @@ fn shown(cell: &Cell, record: Option<&Record>, is_larger: &dyn Fn(&Cell) -> bool
     }
 }
 
-/// `7`, or `8-15`; what lies behind the end is left out.
-fn numbers(text: &str, count: usize) -> Result<std::ops::RangeInclusive<usize>> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.trim().parse::<usize>(), last.trim().parse::<usize>()) {
-        (Ok(first), Ok(last)) if first <= last && first < count => Ok(first..=last.min(count - 1)),
-        _ => Err(hinted(
-            format!("--cell `{}` names no cells of this sweep", clean(text)),
-            format!("its cells are 0 to {}; write --cell 7 or --cell 0-7", count - 1),
-        )),
-    }
+/// The cells with these numbers. The last task of a job may have fewer than the others.
+fn chosen<'a, T>(cells: &'a [T], numbers: &RangeInclusive<usize>) -> Result<&'a [T]> {
+    let end = numbers.end().saturating_add(1).min(cells.len());
+    cells.get(*numbers.start()..end).filter(|chosen| !chosen.is_empty()).ok_or_else(|| {
+        let (first, last) = (numbers.start(), numbers.end());
+        let typed = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        hinted(
+            format!("--cell `{typed}` names no cells of this sweep"),
+            format!("its cells are 0 to {}; write --cell 7 or --cell 0-7", cells.len() - 1),
+        )
+    })
 }
 
 /// Writes the answer to where it was asked for.
@@ -350,12 +350,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_cells() {
-        assert_eq!(numbers("7", 8).unwrap(), 7..=7);
-        // The last task of a job may have fewer cells than the others.
-        assert_eq!(numbers("4-11", 8).unwrap(), 4..=7);
-        for wrong in ["8", "-1", "3-1", "a", "", "1,2"] {
-            assert!(numbers(wrong, 8).is_err(), "{wrong}");
+    fn cells_are_chosen_by_number_and_the_last_task_may_have_fewer() {
+        let cells = [0, 1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(chosen(&cells, &(7..=7)).unwrap(), [7]);
+        assert_eq!(chosen(&cells, &(4..=11)).unwrap(), [4, 5, 6, 7]);
+        assert_eq!(chosen(&cells, &(0..=usize::MAX)).unwrap(), cells);
+        for none in [8..=8, 9..=12] {
+            assert!(chosen(&cells, &none).is_err(), "{none:?}");
         }
     }
 }

@@ -74,16 +74,6 @@ pub fn is_name(text: &str) -> bool {
         && letters.all(|letter| letter.is_alphanumeric() || "_-.".contains(letter))
 }
 
-/// Advice for a name that is not known: the one that was probably meant, else `otherwise`.
-pub fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>, otherwise: &str) -> String {
-    let likeness = |name: &str| strsim::jaro_winkler(&unknown.to_lowercase(), &name.to_lowercase());
-    let best = known.map(|name| (likeness(name), name)).max_by(|one, other| one.0.total_cmp(&other.0));
-    match best {
-        Some((likeness, name)) if likeness >= 0.8 => format!("did you mean `{name}`?"),
-        _ => otherwise.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use anyhow::Result;
-use oomph_report::clean;
 
 use crate::changes::Changes;
+use crate::cli::TuneArgs;
 use crate::failure::hinted;
+use crate::syntax::{Keep, Values, Vary};
 
 /// More values of one knob are not held.
 const MOST_VALUES: u64 = 1 << 20;
@@ -32,35 +33,28 @@ pub struct Knob {
 pub struct Knobs {
     /// As they were typed; never empty. The last varies inside the earlier ones.
     pub knobs: Vec<Knob>,
-    keep: Option<Keep>,
+    keep: Option<Kept>,
     command: Vec<OsString>,
     env: Vec<(String, String)>,
 }
 
-/// A product of two names that is kept.
+/// A product of two names that is kept, by what becomes of each.
 #[derive(Clone, Debug)]
-struct Keep {
+struct Kept {
     varied: String,
     derived: String,
     product: u64,
 }
 
 impl Knobs {
-    /// Reads what was typed.
+    /// The knobs of a search.
     ///
     /// # Errors
-    /// When it cannot be understood, or a knob turns nothing.
-    pub fn new(
-        vary: &[String],
-        step: u64,
-        powers: bool,
-        keep: Option<&str>,
-        command: &[OsString],
-        env: &[String],
-    ) -> Result<Self> {
-        let mut knobs = vary.iter().map(|text| knob(text, step, powers)).collect::<Result<Vec<_>>>()?;
-        let keep = keep.map(|text| kept(text, &mut knobs)).transpose()?;
-        let env = env.iter().map(|text| variable(text)).collect::<Result<Vec<_>>>()?;
+    /// When there are too many values or none, or a knob turns nothing.
+    pub fn new(args: &TuneArgs) -> Result<Self> {
+        let (command, env) = (&args.program.command, &args.env);
+        let mut knobs = args.vary.iter().map(|vary| knob(vary, args.step, args.powers)).collect::<Result<Vec<_>>>()?;
+        let keep = args.keep.as_ref().map(|keep| kept(keep, &mut knobs)).transpose()?;
         let names = knobs.iter().map(|knob| &knob.name).chain(keep.as_ref().map(|keep| &keep.derived));
         for (index, name) in names.clone().enumerate() {
             if names.clone().skip(index + 1).any(|other| other == name) {
@@ -83,7 +77,7 @@ impl Knobs {
                 format!("give them lists, like --vary seq=512,1024,2048: at most {MOST_COMBINATIONS} in all"),
             ));
         }
-        Ok(Self { knobs, keep, command: command.to_vec(), env })
+        Ok(Self { knobs, keep, command: command.clone(), env: env.clone() })
     }
 
     /// The settings of all knobs but the last, in the order of their values; one that is empty if there is one knob.
@@ -143,42 +137,21 @@ fn filled(text: &str, setting: &Setting) -> String {
     setting.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), &value.to_string()))
 }
 
-fn variable(text: &str) -> Result<(String, String)> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(hinted(format!("--env `{}` sets nothing", clean(text)), "write --env NAME=VALUE")),
-    }
-}
-
-fn knob(text: &str, step: u64, powers: bool) -> Result<Knob> {
+/// The values that are tried.
+fn knob(vary: &Vary, step: u64, powers: bool) -> Result<Knob> {
     let wrong = |what: &str| {
-        hinted(
-            format!("--vary `{}` {what}", clean(text)),
-            "write --vary batch=1..512, or --vary seq=512,1024,2048 for a list",
-        )
+        hinted(format!("--vary `{vary}` {what}"), "write --vary batch=1..512, or --vary seq=512,1024,2048 for a list")
     };
-    let (name, values) = text.split_once('=').ok_or_else(|| wrong("has no values"))?;
-    let name = name.trim();
-    if name.is_empty() || !name.chars().all(|letter| letter.is_alphanumeric() || "_-.".contains(letter)) {
-        return Err(wrong("has no name that could be used in braces"));
-    }
-    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong("has a value that is not a whole number"));
-    let mut values = match values.split_once("..") {
-        Some((low, high)) => {
-            let (low, high) = (number(low)?, number(high.trim_start_matches('='))?);
-            if low > high {
-                return Err(wrong("ends before it begins"));
-            }
-            range(low, high, step, powers).ok_or_else(|| wrong("has too many values"))?
-        }
-        None => values.split(',').map(number).collect::<Result<Vec<_>>>()?,
+    let mut values = match &vary.values {
+        Values::Range(low, high) => range(*low, *high, step, powers).ok_or_else(|| wrong("has too many values"))?,
+        Values::List(values) => values.clone(),
     };
     values.sort_unstable();
     values.dedup();
     if values.is_empty() {
         return Err(wrong("holds no power of two"));
     }
-    Ok(Knob { name: name.to_owned(), values })
+    Ok(Knob { name: vary.name.clone(), values })
 }
 
 fn range(low: u64, high: u64, step: u64, powers: bool) -> Option<Vec<u64>> {
@@ -189,45 +162,47 @@ fn range(low: u64, high: u64, step: u64, powers: bool) -> Option<Vec<u64>> {
     ((high - low) / step < MOST_VALUES).then(|| (0..=(high - low) / step).map(|index| low + index * step).collect())
 }
 
-/// Reads `A*B=N`, and leaves only the values of A that divide N.
-fn kept(text: &str, knobs: &mut [Knob]) -> Result<Keep> {
-    let wrong = || {
-        hinted(
-            format!("--keep `{}` is not understood", clean(text)),
-            "write --keep batch*accum=64, where `batch` is varied and {accum} is in the command",
-        )
-    };
-    let (names, product) = text.split_once('=').ok_or_else(wrong)?;
-    let (first, second) = names.split_once('*').ok_or_else(wrong)?;
-    let product: u64 = product.trim().parse().ok().filter(|product| *product > 0).ok_or_else(wrong)?;
-    let (first, second) = (first.trim(), second.trim());
+/// Finds out which name of a product is varied, and leaves only its values that divide the product.
+fn kept(keep: &Keep, knobs: &mut [Knob]) -> Result<Kept> {
+    let [first, second] = &keep.names;
     let varied = |name: &str| knobs.iter().any(|knob| knob.name == name);
     let (varied, derived) = match (varied(first), varied(second)) {
         (true, false) => (first, second),
         (false, true) => (second, first),
-        _ => return Err(wrong()),
+        _ => return Err(Keep::wrong("--keep", &keep.to_string()).into()),
     };
-    let keep = Keep { varied: varied.to_owned(), derived: derived.to_owned(), product };
-    for knob in knobs.iter_mut().filter(|knob| knob.name == keep.varied) {
-        knob.values.retain(|value| *value > 0 && product.is_multiple_of(*value));
+    let kept = Kept { varied: varied.clone(), derived: derived.clone(), product: keep.product };
+    for knob in knobs.iter_mut().filter(|knob| knob.name == kept.varied) {
+        knob.values.retain(|value| *value > 0 && kept.product.is_multiple_of(*value));
         if knob.values.is_empty() {
             return Err(hinted(
-                format!("no value of `{}` divides {product}", knob.name),
+                format!("no value of `{}` divides {}", knob.name, kept.product),
                 "widen the range of --vary, or keep another product",
             ));
         }
     }
-    Ok(keep)
+    Ok(kept)
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::syntax::vary;
 
     fn knobs(vary: &[&str], keep: Option<&str>, command: &str) -> Result<Knobs> {
-        let vary: Vec<String> = vary.iter().map(|text| (*text).to_owned()).collect();
-        let command: Vec<OsString> = command.split(' ').map(OsString::from).collect();
-        Knobs::new(&vary, 1, false, keep, &command, &[])
+        let options = vary.iter().map(|text| ["--vary", text]).chain(keep.map(|text| ["--keep", text]));
+        let words = ["oomph", "tune"].into_iter().chain(options.flatten()).chain(["--"]).chain(command.split(' '));
+        match Cli::try_parse_from(words).expect("the words are a command line").command {
+            Command::Tune(args) => Knobs::new(&args),
+            other => panic!("not a search: {other:?}"),
+        }
+    }
+
+    fn values(text: &str, step: u64, powers: bool) -> Option<Vec<u64>> {
+        Some(knob(&vary("--vary", text).expect("it is a range or a list"), step, powers).ok()?.values)
     }
 
     fn error(result: Result<Knobs>) -> String {
@@ -244,14 +219,12 @@ mod tests {
 
     #[test]
     fn ranges_steps_and_powers() {
-        assert_eq!(knob("b=1..4", 1, false).unwrap().values, [1, 2, 3, 4]);
-        assert_eq!(knob("b=8..=64", 24, false).unwrap().values, [8, 32, 56]);
-        assert_eq!(knob("b=3..40", 1, true).unwrap().values, [4, 8, 16, 32]);
-        assert_eq!(knob("b=9,3,9", 1, false).unwrap().values, [3, 9]);
-        for wrong in ["b", "=1..2", "b=4..1", "b=x", "b=1..", "b=0..18446744073709551615", "{b}=1..2", "b=-1..4"] {
-            assert!(knob(wrong, 1, false).is_err(), "{wrong}");
-        }
-        assert!(knob("b=5..7", 1, true).is_err());
+        assert_eq!(values("b=1..4", 1, false).unwrap(), [1, 2, 3, 4]);
+        assert_eq!(values("b=8..=64", 24, false).unwrap(), [8, 32, 56]);
+        assert_eq!(values("b=3..40", 1, true).unwrap(), [4, 8, 16, 32]);
+        assert_eq!(values("b=9,3,9", 1, false).unwrap(), [3, 9]);
+        assert_eq!(values("b=0..18446744073709551615", 1, false), None);
+        assert_eq!(values("b=5..7", 1, true), None);
     }
 
     #[test]

@@ -18,12 +18,12 @@ use crate::cards::Card;
 use crate::cli::TuneArgs;
 use crate::failure::hinted;
 use crate::fork_runner::ForkRunner;
-use crate::margin::Margin;
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::run_context::{Ended, RunContext};
 use crate::shell_words::quoted;
 use crate::status::{self, interrupted};
+use crate::syntax::Amount;
 use crate::trial::Runner;
 use crate::{html, output};
 
@@ -39,7 +39,7 @@ const CLOSE_ENOUGH: usize = 48;
 /// When an option makes no sense, or something that is needed is missing.
 pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
     let start = Instant::now();
-    let knobs = Knobs::new(&args.vary, args.step, args.powers, args.keep.as_deref(), &args.program.command, &args.env)?;
+    let knobs = Knobs::new(&args)?;
     let program = Program { history: false, ..Program::new(args.program)? };
     let Some(capacity) = program.cards.iter().filter_map(Card::capacity_bytes).min() else {
         return Err(hinted(
@@ -47,7 +47,7 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
             "name a card with --gpu, or a size with --vram",
         ));
     };
-    let margin = args.margin.as_deref().map_or(Ok(Margin::NONE), Margin::parse)?.of(capacity);
+    let margin = args.margin.unwrap_or(Amount::NONE).of(capacity);
     if let Some(path) = &args.report {
         output::writable(path)?;
     }

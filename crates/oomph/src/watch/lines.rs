@@ -6,7 +6,7 @@ use chrono::{DateTime, SecondsFormat};
 use oomph_gpu::size;
 use oomph_report::{Trend, WatchReport, WatchedGpu, WatchedProcess, clean, outlook_words};
 
-use super::condition::Condition;
+use crate::syntax::Condition;
 
 /// A date is said again where it has moved by more than this share of itself.
 const MOVED: u64 = 10;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_crossing_is_one_line_however_the_figure_trembles() {
-        let mut lines = Lines::new(vec![Condition::parse("--alert", "free<10%").unwrap()]);
+        let mut lines = Lines::new(vec![Condition::nearly_full()]);
         let first = lines.of(&report(500, vec![]));
         assert_eq!(first, ["1970-01-01T00:00:00Z GPU 0 (card): 500.00 MiB of 1000.00 MiB free"]);
         let counts: Vec<usize> =

@@ -22,20 +22,16 @@ use oomph_gpu::size;
 use oomph_report::{WatchReport, clean_json, render_watch};
 
 use crate::cli::{Format, WatchArgs};
-use crate::duration::duration;
 use crate::failure::hinted;
 use crate::output;
 use crate::status;
+use crate::syntax::Condition;
 
-use condition::Condition;
 use course::Courses;
 use lines::Lines;
 use look::Looker;
 use screen::Screen;
 use tensorboard::Board;
-
-/// The driver is not asked more often.
-const LEAST_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Between the two looks that a card has to satisfy.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -43,21 +39,10 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Looks at the cards as the options say.
 ///
 /// # Errors
-/// When an option makes no sense, or there is nothing to watch.
+/// When there is nothing to watch, or the figures cannot be served or written.
 pub fn run(args: &WatchArgs, quiet: bool) -> Result<ExitCode> {
-    let interval = duration("--interval", &args.interval)?;
-    if interval < LEAST_INTERVAL {
-        return Err(hinted(
-            format!("--interval {} is too short: each look holds a lock of the driver", args.interval),
-            "write --interval 250ms or more",
-        ));
-    }
-    let timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
-    let until = args.until.as_deref().map(|text| Condition::parse("--until", text)).transpose()?;
-    let alerts: Vec<&str> =
-        if args.alert.is_empty() { vec!["free<10%"] } else { args.alert.iter().map(String::as_str).collect() };
-    let alerts = alerts.into_iter().map(|text| Condition::parse("--alert", text)).collect::<Result<Vec<_>>>()?;
-    let metrics = args.metrics.as_deref().map(metrics::Server::start).transpose()?;
+    let alerts = if args.alert.is_empty() { vec![Condition::nearly_full()] } else { args.alert.clone() };
+    let metrics = args.metrics.map(metrics::Server::start).transpose()?;
     let board = args.tensorboard.as_deref().map(Board::new).transpose()?;
 
     let mut looker = Looker::new()?;
@@ -66,15 +51,15 @@ pub fn run(args: &WatchArgs, quiet: bool) -> Result<ExitCode> {
         write_once(&first, args.format)?;
         return Ok(ExitCode::from(status::DONE));
     }
-    let end = timeout.and_then(|time| Instant::now().checked_add(time));
-    match until {
-        Some(until) => wait(&mut looker, first, args, &until, interval, end, quiet),
+    let end = args.timeout.and_then(|time| Instant::now().checked_add(time));
+    match &args.until {
+        Some(until) => wait(&mut looker, first, args, until, end, quiet),
         None => {
             if let Some(server) = &metrics {
                 output::tell(&format!("oomph: metrics at http://{}/metrics", server.address()), quiet);
             }
             let mut shown = Shown::new(args, Lines::new(alerts), Recorders { metrics, board })?;
-            follow(&mut looker, first, args, &mut shown, interval, end)
+            follow(&mut looker, first, args, &mut shown, end)
         }
     }
 }
@@ -121,7 +106,6 @@ fn wait(
     mut report: WatchReport,
     args: &WatchArgs,
     until: &Condition,
-    interval: Duration,
     end: Option<Instant>,
     quiet: bool,
 ) -> Result<ExitCode> {
@@ -148,7 +132,7 @@ fn wait(
             output::tell(&format!("oomph: waiting until a card has {until}"), quiet);
             is_told = true;
         }
-        let pause = if before.is_empty() { interval } else { AGAIN };
+        let pause = if before.is_empty() { args.interval } else { AGAIN };
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             let seconds = began.elapsed().as_secs();
@@ -235,7 +219,6 @@ fn follow(
     mut report: WatchReport,
     args: &WatchArgs,
     shown: &mut Shown,
-    interval: Duration,
     end: Option<Instant>,
 ) -> Result<ExitCode> {
     let mut courses = Courses::default();
@@ -246,7 +229,7 @@ fn follow(
         if !is_read || left.is_some_and(|left| left.is_zero()) {
             return Ok(ExitCode::from(status::DONE));
         }
-        if let Some(status) = shown.pause(left.map_or(interval, |left| left.min(interval)))? {
+        if let Some(status) = shown.pause(left.map_or(args.interval, |left| left.min(args.interval)))? {
             return Ok(status);
         }
         let next = looker.look();

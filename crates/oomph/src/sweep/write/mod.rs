@@ -9,21 +9,15 @@ mod slurm;
 
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
-use oomph_report::clean;
 
 use super::Sweep;
 use super::cells::matrix_name;
-use super::template::nearest;
-use crate::cli::SweepArgs;
-use crate::failure::hinted;
+use crate::cli::{JobOptions, Scheduler};
 use crate::output;
 use crate::shell_words::quoted;
-
-/// The schedulers.
-const KINDS: [&str; 3] = ["slurm", "kubernetes", "ray"];
 
 /// Cells of a task where nobody says: their imports are shared, and a task that is lost costs no more than these.
 const PER_TASK: usize = 8;
@@ -60,26 +54,8 @@ impl Job {
 /// Writes a job.
 ///
 /// # Errors
-/// When the words make no sense, or the folder cannot be written.
-pub fn job(sweep: &Sweep, words: &[String], args: &SweepArgs) -> Result<()> {
-    let [kind, folder] = words else {
-        return Err(hinted("--write takes two words", "write --write slurm DIR, for example"));
-    };
-    if !KINDS.contains(&kind.as_str()) {
-        let hint = nearest(kind, KINDS.into_iter(), "it is one of slurm, kubernetes and ray");
-        return Err(hinted(format!("--write: there is no kind of job `{}`", clean(kind)), hint));
-    }
-    for (option, value) in [("--image", &args.image), ("--claim", &args.claim)] {
-        if value.is_some() != (kind == "kubernetes") {
-            return Err(match value {
-                Some(_) => hinted(format!("{option} is for jobs of Kubernetes"), "leave it out"),
-                None => hinted(
-                    format!("a job of Kubernetes needs {option}"),
-                    "--image names a container with oomph and the program's Python, --claim the volume of the file's folder",
-                ),
-            });
-        }
-    }
+/// When the folder cannot be written, or a script cannot name a place.
+pub fn job(sweep: &Sweep, options: &JobOptions, typed: &Path) -> Result<()> {
     let cells = sweep.cells.len();
     let text = |path: &Path| -> Result<String> {
         let text = path.to_str().filter(|text| !text.chars().any(char::is_control));
@@ -93,24 +69,25 @@ pub fn job(sweep: &Sweep, words: &[String], args: &SweepArgs) -> Result<()> {
         matrix: matrix_name(&sweep.cells),
         name: name_of(file),
         cells,
-        per_task: args.per_task.unwrap_or_else(|| PER_TASK.min(cells.div_ceil(LEAST_TASKS)).max(1)),
-        parallel: args.parallel,
+        per_task: options.per_task.unwrap_or_else(|| PER_TASK.min(cells.div_ceil(LEAST_TASKS)).max(1)),
+        parallel: options.parallel,
     };
-    let folder = PathBuf::from(folder);
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let folder = fs::canonicalize(&folder).with_context(|| format!("cannot find {}", folder.display()))?;
+    let folder = &options.folder;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let folder = fs::canonicalize(folder).with_context(|| format!("cannot find {}", folder.display()))?;
     // The tasks leave their answers here, and a folder that is there already can be looked at while they run.
     sweep.store.make()?;
-    let image = (args.image.as_deref().unwrap_or_default(), args.claim.as_deref().unwrap_or_default());
-    let (name, body, command) = match kind.as_str() {
-        "slurm" => ("sweep.sbatch", slurm::script(&job, &text(&folder)?)?, "sbatch"),
-        "kubernetes" => ("job.yaml", kubernetes::manifest(&job, image), "kubectl apply -f"),
-        _ => ("sweep_ray.py", ray::script(&job), "python"),
+    let (name, body, command) = match &options.scheduler {
+        Scheduler::Slurm => ("sweep.sbatch", slurm::script(&job, &text(&folder)?)?, "sbatch"),
+        Scheduler::Kubernetes { image, claim } => {
+            ("job.yaml", kubernetes::manifest(&job, (image, claim)), "kubectl apply -f")
+        }
+        Scheduler::Ray => ("sweep_ray.py", ray::script(&job), "python"),
     };
     let path = folder.join(name);
     output::replace(&path, |file| file.write_all(body.as_bytes()))
         .with_context(|| format!("cannot write {}", path.display()))?;
-    let file = quoted(&text(&args.file)?);
+    let file = quoted(&text(typed)?);
     output::data(&format!(
         "{}: {cells} cells in {} tasks\n\nrun it:\n  {command} {}\n\nsee how far it is, then the table:\n  oomph sweep {file} --collect\n",
         path.display(),

@@ -1,22 +1,20 @@
-//! Reads durations from a command line.
+//! Durations.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use oomph_report::clean;
 
 use crate::failure::Hinted;
 
-/// A duration: "90", "90s", "1.5h", "1h30m", "500ms". `option` is where it was typed.
+/// The driver is not asked more often.
+const LEAST_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A duration: "90", "90s", "1.5h", "1h30m", "500ms".
 ///
 /// # Errors
 /// When it is not a duration, or is zero.
-pub fn duration(option: &str, text: &str) -> Result<Duration> {
-    let wrong = || {
-        anyhow::Error::from(Hinted::new(
-            format!("{option} `{}` is not a duration", oomph_report::clean(text)),
-            "write 90s, 10m or 1h30m",
-        ))
-    };
+pub fn duration(option: &str, text: &str) -> Result<Duration, Hinted> {
+    let wrong = || Hinted::new(format!("{option} `{}` is not a duration", clean(text)), "write 90s, 10m or 1h30m");
     let text = text.trim();
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero()).ok_or_else(wrong);
@@ -43,27 +41,17 @@ pub fn duration(option: &str, text: &str) -> Result<Duration> {
     if total.is_zero() { Err(wrong()) } else { Ok(total) }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_duration_has_units_and_is_never_zero() {
-        for (text, seconds) in [
-            ("90", 90.0),
-            ("1.5", 1.5),
-            ("90s", 90.0),
-            ("10m", 600.0),
-            ("1h30m", 5400.0),
-            ("500ms", 0.5),
-            ("1h 5s", 3605.0),
-        ] {
-            assert_eq!(duration("--timeout", text).ok(), Some(Duration::from_secs_f64(seconds)), "{text}");
-        }
-        for wrong in
-            ["", "0", "0s", "-1", "1x", "s", "1h30", "1..5s", "nan", "inf", "1e99", "99999999999999999999d", "é"]
-        {
-            assert!(duration("--timeout", wrong).is_err(), "{wrong:?}");
-        }
+/// The time between two readings of a card.
+///
+/// # Errors
+/// When it is not a duration, or too short.
+pub fn interval(option: &str, text: &str) -> Result<Duration, Hinted> {
+    let interval = duration(option, text)?;
+    if interval < LEAST_INTERVAL {
+        return Err(Hinted::new(
+            format!("{option} {text} is too short: each look holds a lock of the driver"),
+            format!("write {option} 250ms or more"),
+        ));
     }
+    Ok(interval)
 }
