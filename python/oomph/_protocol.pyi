@@ -447,6 +447,7 @@ HookModel = TypedDict(
         "bytes": "int",
         "checkpointing": "bool",
         "class": "str",
+        "convolutional": "Union[bool, None]",
         "dtype": "str",
         "library": "str",
         "parameters": "int",

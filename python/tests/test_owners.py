@@ -7,6 +7,7 @@ import unittest
 import support
 
 from oomph.owners import notes as notes_module
+from oomph.owners.kept import Lengths
 from oomph.owners.notes import Notes
 from oomph.owners.share import Share
 
@@ -121,6 +122,33 @@ class Places(unittest.TestCase):
                 "complete": {"names": True, "modules": True},
             },
         )
+
+
+class Kept(unittest.TestCase):
+    class Module:
+        pass
+
+    def looks(self, lengths, module=None, kind=list):
+        module = module or self.Module()
+        grown = [self.lengths.grows(module, "outputs", kind(zip(range(length), range(length)))) for length in lengths]
+        return grown[-1]
+
+    def setUp(self):
+        self.lengths = Lengths()
+
+    def test_a_list_that_gets_longer_holds_steps(self):
+        self.assertTrue(self.looks([0, 0, 1, 2]))
+        self.assertTrue(self.looks([0, 40]), "nobody looked in between")
+        self.assertTrue(self.looks([1, 2, 3], kind=dict))
+
+    def test_tables_do_not(self):
+        self.assertFalse(self.looks([3, 3, 3]))
+        self.assertFalse(self.looks([0, 3, 3]), "made at the first call")
+        self.assertFalse(self.lengths.grows(self.Module(), "scale", 1.0))
+
+    def test_another_module_at_the_same_address_begins_anew(self):
+        for _ in range(50):
+            self.assertFalse(self.looks([0, 1]))
 
 
 class TimeShare(unittest.TestCase):

@@ -64,6 +64,13 @@ pub(crate) fn lightning(program: &Program) -> Option<Call<'_>> {
     program.calls().into_iter().find(is)
 }
 
+/// Whether a module of Lightning's steps its optimizers itself (`automatic_optimization = False`): its Trainer refuses to
+/// accumulate then.
+pub(crate) fn steps_by_hand(program: &Program) -> bool {
+    let off = |name: &str| program.assigned(name).iter().any(|at| at.text() == "False");
+    lightning(program).is_some() && (off("self.automatic_optimization") || off("automatic_optimization"))
+}
+
 /// The call that makes an `Accelerator`.
 pub(crate) fn accelerator(program: &Program) -> Option<Call<'_>> {
     program.calls().into_iter().find(|call| call.name() == "Accelerator")

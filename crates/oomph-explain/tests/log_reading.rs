@@ -373,3 +373,69 @@ fn kokkos_says_in_which_memory_it_could_not_allocate() {
         );
     }
 }
+
+#[test]
+fn an_error_of_cudarc_is_cudarcs_unless_its_user_is_named() {
+    let error = "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")";
+    let panic = format!(
+        "thread 'main' panicked at src/bin/trainer.rs:23:61:\ncalled `Result::unwrap()` on an `Err` value: {error}\n"
+    );
+    for (log, framework) in [
+        (format!("Error: {error}\n"), "cudarc"),
+        (panic, "cudarc"),
+        (format!("Error: {error}\n\nStack backtrace:\n   0: candle_core::error::Error::bt\n"), "candle"),
+        (format!("candle-worker\nerror: training failed: {error}\n"), "candle"),
+    ] {
+        let failure = first(&log);
+        assert!(failure.is_gpu_oom, "{log}");
+        assert_eq!(failure.framework.as_deref(), Some(framework), "{log}");
+        assert_eq!(failure.backend.as_deref(), Some("cuda"), "{log}");
+    }
+}
+
+/// A traceback of a training step of Lightning's, down to some inner frames.
+fn of_lightning(step: &str, inner: &str) -> String {
+    let packages = "/v/lib/python3.12/site-packages";
+    format!(
+        "Traceback (most recent call last):\n  File \"/home/me/resnet.py\", line 51, in <module>\n    trainer.fit(Classifier(), data)\n  \
+         File \"{packages}/lightning/pytorch/trainer/trainer.py\", line 560, in fit\n    call._call_and_handle_interrupt(\n  \
+         File \"/home/me/resnet.py\", line 31, in training_step\n    {step}\n  \
+         File \"{packages}/torch/nn/modules/module.py\", line 1778, in _wrapped_call_impl\n    return self._call_impl(*args, **kwargs)\n\
+         {inner}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 98.00 MiB. GPU 0 has a total capacity of 3.94 GiB of \
+         which 60.00 MiB is free. Including non-PyTorch memory, this process has 3.88 GiB memory in use. Of the allocated memory \
+         3.60 GiB is allocated by PyTorch, and 30.00 MiB is reserved by PyTorch but unallocated.\n"
+    )
+}
+
+#[test]
+fn a_network_of_convolutions_gets_no_advice_for_language_models() {
+    let inner = "  File \"/v/lib/python3.12/site-packages/torchvision/models/resnet.py\", line 154, in forward\n    \
+                 out = self.conv3(out)\n";
+    let failure = first(&of_lightning("loss = F.cross_entropy(self.net(pictures), labels)", inner));
+    assert_eq!(failure.front_end.as_deref(), Some("lightning"));
+    assert_eq!(failure.operation, Some(Operation::Forward));
+    let ids: Vec<_> = failure.remedies.iter().map(|remedy| remedy.id.as_str()).collect();
+    for wrong in ["sdpa", "flash-attention", "weights-int8", "lora", "fused-cross-entropy", "chunked-cross-entropy"] {
+        assert!(!ids.contains(&wrong), "{ids:?}");
+    }
+    // What it is offered is in Lightning's words.
+    let words = |id: &str| failure.remedies.iter().find(|remedy| remedy.id == id).map(|remedy| remedy.apply.as_str());
+    assert!(words("micro-batch").is_some_and(|words| words.contains("accumulate_grad_batches")), "{ids:?}");
+    assert!(words("autocast").is_none_or(|words| words.contains("Trainer(precision=")), "{ids:?}");
+}
+
+#[test]
+fn what_an_evaluation_would_move_is_no_figure_of_its_request() {
+    let inner = "  File \"/home/me/resnet.py\", line 40, in forward\n    x = self.up(torch.cat([x, kept], dim=1))\n";
+    let log = of_lightning("logits = self(x)", inner).replace("training_step", "validation_step");
+    let log = log.replace(
+        "call._call_and_handle_interrupt(\n",
+        "call._call_and_handle_interrupt(\n  File \"/v/lib/python3.12/site-packages/lightning/pytorch/loops/evaluation_loop.py\", \
+         line 145, in run\n    self._evaluation_step(batch)\n",
+    );
+    let failure = first(&log);
+    assert_eq!(failure.operation, Some(Operation::Evaluation), "{:?}", failure.site);
+    let frees = |id: &str| failure.remedies.iter().find(|remedy| remedy.id == id).map(|remedy| remedy.frees_bytes);
+    assert_eq!(frees("eval-accumulation").flatten(), None);
+    assert!(frees("eval-batch").is_some(), "{:?}", failure.remedies);
+}

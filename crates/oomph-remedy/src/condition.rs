@@ -71,6 +71,10 @@ pub enum Fact {
     CollectsOnCard,
     /// A trained model normalises by the statistics of a batch.
     NormalisesBatches,
+    /// A trainer, where there is one, can accumulate gradients: the program does not step its optimizers itself.
+    TrainerAccumulates,
+    /// The model is not made of convolutions: it may have attention, a vocabulary, or most of its weights in linear layers.
+    NotConvolutional,
     /// A model that no optimizer changes, such as a teacher, is called with gradients on.
     CallsAnUntrainedModel,
     /// The loss is a mean over samples, each of which has its own; a contrastive loss compares them.
@@ -128,6 +132,8 @@ impl Fact {
             Fact::WeightsAreQuantised => settings.bytes_per_parameter? <= 1.125,
             Fact::CollectsOnCard => settings.collects_on_card?,
             Fact::NormalisesBatches => settings.batch_norm?,
+            Fact::TrainerAccumulates => !settings.steps_by_hand?,
+            Fact::NotConvolutional => !settings.convolves?,
             Fact::CallsAnUntrainedModel => settings.calls_untrained?,
             Fact::SamplesAreIndependent => !settings.compares_samples?,
             Fact::SamplesAreCompared => settings.compares_samples?,

@@ -348,6 +348,10 @@ pub struct Settings {
     pub collects_on_card: Option<bool>,
     /// Whether a trained model normalises by the statistics of a batch.
     pub batch_norm: Option<bool>,
+    /// Whether the program steps its optimizers itself although a trainer runs its loop, which refuses to accumulate then.
+    pub steps_by_hand: Option<bool>,
+    /// Whether the model is made of convolutions, without attention.
+    pub convolves: Option<bool>,
     /// Whether a model that no optimizer changes is called with gradients on, in addition to one that is trained.
     pub calls_untrained: Option<bool>,
     /// Whether the loss compares the samples of a batch with each other.
@@ -389,6 +393,8 @@ pub struct Situation {
     pub on: BTreeSet<String>,
     /// What the program was doing.
     pub operation: Option<Operation>,
+    /// What it was doing within that: an evaluation may run out in its forward pass or while it gathers results.
+    pub within: Option<Operation>,
     /// The compute capability of the card, for example `(8, 6)`.
     pub compute_capability: Option<(u32, u32)>,
     /// GPUs in the machine.

@@ -149,6 +149,7 @@ impl Catalogue {
             short,
             doubts: doubts(remedy, situation),
             off_the_operation: !is_aimed(remedy, situation),
+            off_the_inner: is_off_the_inner(remedy, situation),
             dearness: remedy.dearness(),
             general: remedy.when.causes.len() > 1,
         };
@@ -167,6 +168,8 @@ struct Rank {
     doubts: u8,
     /// It was not made for the failing operation.
     off_the_operation: bool,
+    /// It was not made for what failed within that operation.
+    off_the_inner: bool,
     /// What it costs.
     dearness: u8,
     /// It answers other causes too: what answers one is more to the point.
@@ -182,6 +185,11 @@ fn doubts(remedy: &Remedy, situation: &Situation) -> u8 {
 
 fn is_aimed(remedy: &Remedy, situation: &Situation) -> bool {
     situation.operation.is_some_and(|operation| remedy.aims.contains(&operation))
+}
+
+/// Whether it was not made for what failed within the operation, where that is known.
+fn is_off_the_inner(remedy: &Remedy, situation: &Situation) -> bool {
+    situation.within.is_some_and(|within| !remedy.aims.contains(&within))
 }
 
 struct Candidate<'a> {
@@ -254,6 +262,7 @@ fn freed_of_owners(remedy: &Remedy, situation: &Situation) -> Option<u64> {
 
 /// The bytes that go from the failing request itself, where nothing is known of the owners: a lower bound.
 fn freed_of_request(remedy: &Remedy, situation: &Situation) -> Option<u64> {
-    let requested = situation.memory.requested.filter(|_| is_aimed(remedy, situation));
+    let is_its_own = is_aimed(remedy, situation) && !is_off_the_inner(remedy, situation);
+    let requested = situation.memory.requested.filter(|_| is_its_own);
     Some(effect::freed(requested?, remedy.request_keeps?))
 }

@@ -28,6 +28,7 @@ pub const NAMES: &[&str] = &[
     "utilization",
     "half_type",
     "half_dtype",
+    "half_precision",
 ];
 
 /// The names in braces in a text that are to be filled in: small letters and underscores, as in `{half_batch}`.
@@ -137,6 +138,8 @@ fn value(name: &str, situation: &Situation) -> Option<String> {
         "utilization" => settings.memory_utilization.map(|share| format!("{share}")),
         "half_type" => Some(if has_bf16(situation) { "bf16" } else { "fp16" }.to_owned()),
         "half_dtype" => Some(if has_bf16(situation) { "bfloat16" } else { "float16" }.to_owned()),
+        // Lightning's name for it.
+        "half_precision" => Some(if has_bf16(situation) { "bf16" } else { "16" }.to_owned()),
         _ => None,
     }
 }
@@ -189,7 +192,9 @@ mod tests {
         let mut situation = Situation::default();
         let words = "\"{half_type}\": {\"enabled\": true}   # torch.{half_dtype}";
         assert_eq!(fill(words, &situation), "\"bf16\": {\"enabled\": true}   # torch.bfloat16");
+        assert_eq!(fill("{half_precision}-mixed", &situation), "bf16-mixed");
         situation.compute_capability = Some((7, 5));
+        assert_eq!(fill("{half_precision}-mixed", &situation), "16-mixed");
         assert_eq!(fill(words, &situation), "\"fp16\": {\"enabled\": true}   # torch.float16");
         situation.compute_capability = Some((8, 0));
         assert_eq!(fill(words, &situation), "\"bf16\": {\"enabled\": true}   # torch.bfloat16");

@@ -207,3 +207,23 @@ fn what_a_program_uses_is_shown_by_what_it_was_seen_to_be() {
     assert_eq!(of(&[("pipeline", None), ("torch>=2", None)]), ["sdpa"]);
     assert_eq!(of(&[("argument", Some("fp16")), ("optimizer", Some("Adafactor"))]), ["adafactor", "autocast"]);
 }
+
+/// Lightning runs the loop: what a loop of one's own would have to do is no answer for its users.
+#[test]
+fn no_remedy_breaks_the_loop_of_lightning() {
+    let frameworks = [Framework::Lightning.into(), Framework::Pytorch.into()];
+    let of_others =
+        |remedy: &&Remedy| !remedy.when.frameworks.is_empty() && !remedy.when.frameworks.contains(&Framework::Pytorch);
+    for remedy in remedies().iter().filter(|remedy| !of_others(remedy)) {
+        let Some(written) = remedy.written_for(&frameworks).filter(|written| written.kind == Kind::Code) else {
+            continue;
+        };
+        for of_a_loop in ["backward()", "optimizer.step", "model.parameters()", "loss = model(", "if step %"] {
+            assert!(!written.words.contains(of_a_loop), "{}: {}", remedy.id, written.words);
+        }
+    }
+    let written = |id: &str| Catalogue::builtin().get(id).and_then(|remedy| remedy.written_for(&frameworks)).unwrap();
+    assert_eq!(written("autocast").words, "Trainer(precision=\"{half_precision}-mixed\")");
+    assert!(written("micro-batch").words.contains("accumulate_grad_batches"));
+    assert!(written("adam-8bit").words.contains("configure_optimizers"));
+}

@@ -50,6 +50,8 @@ fn settings() -> impl Strategy<Value = Settings> {
             compares_samples: packing,
             collects_on_card: packing,
             calls_untrained: packing,
+            convolves: packing,
+            steps_by_hand: packing,
         },
     )
 }
@@ -81,6 +83,7 @@ fn situation() -> impl Strategy<Value = Situation> {
             settings,
             on,
             operation,
+            within: None,
             compute_capability: machine.0,
             gpus: machine.1,
             platform: machine.2,

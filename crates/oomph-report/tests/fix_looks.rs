@@ -184,6 +184,28 @@ fn what_fits_already_is_left_alone() {
 
 /// Words of a program or of a file may hold anything, but never reach a terminal as they are.
 #[test]
+fn one_list_says_what_is_not_enough_and_one_what_is_impossible() {
+    let mut report = found();
+    let row = |remedy: &str, why: &str| Dropped { remedy: remedy.into(), why: why.into() };
+    report.dropped.push(row("lora", "peft is not installed"));
+    report.dropped.push(row("lora", "the model has no linear layers"));
+    report
+        .attempts
+        .push(Attempt { why: Some("it dies of the same request".into()), ..attempt("expandable-segments", None) });
+    let text = render_fix(&report, NORMAL).replace("\n    ", " ");
+    let (enough, impossible) = text.split_once("not possible here:").expect("a list of what is impossible");
+    assert!(
+        enough.contains("not enough: fused-optimizer, optimizer-in-backward, autocast (700.00 MiB more)"),
+        "{text}"
+    );
+    assert!(enough.contains("expandable-segments (no effect)"), "{text}");
+    assert_eq!(text.matches("not enough").count(), 1, "{text}");
+    // It ran, and was too little.
+    assert!(!impossible.contains("optimizer-in-backward"), "{text}");
+    assert_eq!(impossible.matches("lora").count(), 1, "{text}");
+}
+
+#[test]
 fn what_comes_from_the_program_is_neutralised() {
     let mut report = found();
     report.dropped[0].why = "\u{1b}]0;title\u{7}".into();

@@ -204,7 +204,7 @@ fn calls() -> DryRunReport {
             ],
             ..Default::default()
         },
-        remarks: vec!["16.0 MiB in 1 block were never freed (allocated at heat.cu:111)".into()],
+        remarks: vec!["16.0 MiB in 1 block was never freed, up to the end (allocated at heat.cu:111)".into()],
     });
     report
 }

@@ -12,6 +12,7 @@ import weakref
 
 from oomph import _protocol as protocol
 from oomph.looking import with_locals
+from oomph.owners.kept import Lengths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Modules:
         self._local = threading.local()
         self._named_root = False
         self.in_backward = 0
+        self._lengths = Lengths()
         self.devices: tuple[int, ...] = ()
         """Indices of the devices that modules have been seen on."""
 
@@ -309,11 +311,18 @@ class Modules:
             self._see_attributes(member, dot, moment)
 
     def _see_attributes(self, member, dot, moment):
-        """Tensors that a module keeps as plain attributes: the state of quantized layers, tables made by hand."""
+        """Tensors that a module keeps as plain attributes: the state of quantized layers, tables made by hand.
+
+        A list that gets longer from step to step holds results, which are no part of the model.
+        """
         for name, value in list(member.__dict__.items()):
             if name.startswith("_") or isinstance(value, (str, int, float, bool, type(None))):
                 continue
+            grows = self._lengths.grows(member, name, value)
             for path, tensor in self.tensors.inside(value, name, objects=name in ("state", "quant_state")):
+                if grows:
+                    moment.see(self.tensors, tensor, protocol.OWNER_ACTIVATION, dot + path)
+                    continue
                 moment.see(self.tensors, tensor, protocol.OWNER_BUFFER, dot + path, lasting=("buffer", dot + path))
 
     def _see_inputs(self, args, kwargs, moment):

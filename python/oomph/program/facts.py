@@ -53,6 +53,7 @@ def facts_of_model(torch: Torch, model: Model) -> dict[str, Any]:
         "checkpointing": checkpoints_itself(inner),
         "adapters": "lora" if adapters else None,
         "batch_norm": normalises_batches(torch, inner),
+        "convolutional": is_convolutional(torch, inner),
     }
 
 
@@ -92,6 +93,13 @@ def quantized(torch: Torch, model: Model) -> str | None:
 def normalises_batches(torch: Torch, model: Model) -> bool:
     """Whether a module takes the statistics of a batch."""
     return any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
+
+
+def is_convolutional(torch: Torch, model: Model) -> bool:
+    """Whether a model is made of convolutions and has no attention."""
+    kinds = {type(module) for module in model.modules()}
+    attends = any(word in kind.__name__ for kind in kinds for word in ("Attention", "Attn", "Transformer"))
+    return not attends and any(issubclass(kind, torch.nn.modules.conv._ConvNd) for kind in kinds)
 
 
 def makes_a_needless_graph(torch: Torch, model: Model, given: Any) -> bool:

@@ -11,7 +11,7 @@ use crate::loops::{Pass, passes};
 use crate::names::{Value, follow};
 use crate::opt::Opt;
 use crate::program::Program;
-use crate::source::{At, within};
+use crate::source::{At, around, function_of, within};
 use crate::trainers;
 
 use super::accumulation::accumulate;
@@ -40,6 +40,9 @@ pub fn micro_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         ];
         let wanted = wanted.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>();
         return trainer::set(draft, &wanted);
+    }
+    if trainers::steps_by_hand(draft.program) {
+        return cannot("the module steps its optimizers itself, so the Trainer does not accumulate");
     }
     let old = divide(draft, by)?;
     let by = old.div_ceil(old.div_ceil(by));
@@ -180,12 +183,31 @@ pub(super) fn place_of<'a>(program: &'a Program, call: Call<'a>, given: At<'a>) 
     }
 }
 
-/// Whether a loader is one of an evaluation, by its name.
+/// Whether a loader is one of an evaluation: by its name, by the method of Lightning's that makes it, or where it is made
+/// in the call that evaluates.
 fn evaluates(call: &Call<'_>) -> bool {
-    name_of(call).is_some_and(|name| {
+    let speaks = |name: &str| {
         let name = name.to_lowercase();
         ["val", "test", "eval"].iter().any(|word| name.contains(word))
-    })
+    };
+    if let Some(name) = name_of(call) {
+        return speaks(name);
+    }
+    let name_of_function = |node: Node<'_>| node.child_by_field_name("name").map(|name| call.at.source.of(name));
+    if function_of(call.at.node)
+        .and_then(name_of_function)
+        .is_some_and(|name| name.ends_with("dataloader") && speaks(name))
+    {
+        return true;
+    }
+    let Some(outer) = around(call.at.node).find_map(|node| Call::of(call.at.with(node))) else { return false };
+    let is_third = outer.positional().get(2) == Some(&call.at.node);
+    let is_named = outer.value("val_dataloaders").is_some_and(|at| at.node == call.at.node);
+    match outer.name() {
+        "test" | "validate" => outer.object().is_some(),
+        "fit" => is_third || is_named,
+        _ => false,
+    }
 }
 
 /// Where the batch of the training loader is written.

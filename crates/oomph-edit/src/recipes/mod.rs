@@ -104,6 +104,11 @@ impl Program {
         keeping::retains_a_state(self)
     }
 
+    /// Whether a module of Lightning's steps its optimizers itself, so that its Trainer refuses to accumulate.
+    pub fn steps_by_hand(&self) -> bool {
+        crate::trainers::steps_by_hand(self)
+    }
+
     /// The library by which the program serves a language model (`vllm`, `llama_cpp`), and the plain values of the
     /// arguments of its only engine, by their names; the model is `model` where it has none.
     pub fn served(&self) -> Option<(&'static str, BTreeMap<String, String>)> {

@@ -171,3 +171,30 @@ fn results_that_a_module_of_lightning_s_keeps_go_to_host_memory() {
         ["-        self.val_logits.append(logits)", "+        self.val_logits.append(logits.cpu())"]
     );
 }
+
+#[test]
+fn the_loader_that_a_trainer_evaluates_on_gets_the_smaller_batch() {
+    let head = "import lightning as L\ntrainer = L.Trainer(max_epochs=1)\n";
+    let facts = Facts { batch_size: Some(16), ..plain() };
+    for (text, before, after) in [
+        (
+            "trainer.fit(net, DataLoader(a, batch_size=16, shuffle=True))\ntrainer.test(net, DataLoader(b, batch_size=64))\n",
+            "trainer.test(net, DataLoader(b, batch_size=64))",
+            "trainer.test(net, DataLoader(b, batch_size=16))",
+        ),
+        (
+            "trainer.fit(net, DataLoader(a, batch_size=16), DataLoader(b, batch_size=64))\n",
+            "trainer.fit(net, DataLoader(a, batch_size=16), DataLoader(b, batch_size=64))",
+            "trainer.fit(net, DataLoader(a, batch_size=16), DataLoader(b, batch_size=16))",
+        ),
+        (
+            "class D(L.LightningDataModule):\n    def train_dataloader(self):\n        return DataLoader(a, batch_size=16)\n    \
+             def val_dataloader(self):\n        return DataLoader(b, batch_size=64)\n",
+            "        return DataLoader(b, batch_size=64)",
+            "        return DataLoader(b, batch_size=16)",
+        ),
+    ] {
+        let program = program(&format!("{head}{text}"), &[]);
+        assert_eq!(changed(&program, "eval-batch", &facts), [format!("-{before}"), format!("+{after}")], "{text}");
+    }
+}

@@ -169,3 +169,20 @@ fn accelerate_is_asked_to_accumulate() {
     );
     assert!(placed(&program(text, &[]), "smaller-training-batch", &plain()).is_err());
 }
+
+#[test]
+fn a_trainer_of_lightnings_does_not_accumulate_for_a_module_that_steps_itself() {
+    let text = "import lightning as L\n\nclass GAN(L.LightningModule):\n    def __init__(self):\n        super().__init__()\n        \
+                self.automatic_optimization = False\n\ndata = DataLoader(pictures, batch_size=128)\n\
+                trainer = L.Trainer(max_epochs=1, accelerator=\"gpu\")\ntrainer.fit(GAN(), data)\n";
+    let manual = program(text, &[]);
+    assert!(manual.steps_by_hand());
+    let why = placed(&manual, "micro-batch", &plain()).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(why.contains("does not accumulate"), "{why}");
+    assert_eq!(
+        changed(&manual, "smaller-training-batch", &plain()),
+        ["-data = DataLoader(pictures, batch_size=128)", "+data = DataLoader(pictures, batch_size=64)"]
+    );
+    let automatic = program(&text.replace("False", "True"), &[]);
+    assert!(changed(&automatic, "micro-batch", &plain()).iter().any(|line| line.contains("accumulate_grad_batches=2")));
+}

@@ -222,7 +222,11 @@ impl Draft {
             pattern: self.pattern.id.clone(),
             by_words: self.pattern.is_words(),
         };
-        remedies::advise(&mut failure, &settings);
+        let seen = remedies::Seen {
+            convolves: operation::convolves(&self.frames, &failure.message, self.named.as_deref()),
+            within: operation::within(operation, &self.frames),
+        };
+        remedies::advise(&mut failure, &settings, seen);
         failure
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use oomph_remedy::Operation;
-use regex::RegexSet;
+use regex::{Regex, RegexSet};
 
 use super::site::Frame;
 
@@ -60,11 +60,12 @@ const TELLING: &[(Operation, &str)] = &[
     ),
     (
         Operation::Evaluation,
-        r"evaluation_loop|prediction_step|nested_concat|nested_gather|pad_across_processes|compute_metrics|trainer\.evaluate|def validate|\bvalidate\(|\bevaluate\(",
+        r"evaluation_loop|prediction_step|validation_step|\btest_step|predict_step|nested_concat|nested_gather|pad_across_processes|compute_metrics|trainer\.evaluate|def validate|\bvalidate\(|\bevaluate\(",
     ),
     (
         Operation::Denoise,
-        r"KSampler|sample_euler|k_diffusion|unet|transformer_flux|denoise|sampling\.py|p_sample|dpm_?solver|comfy[/\\]samplers",
+        // A U-Net alone is as likely one that segments pictures.
+        r"KSampler|sample_euler|k_diffusion|unet_?(?:1d|2d|3d|motion|spatio)|openaimodel|diffusion_?model|unet\(.{0,60}(?:latent|timestep|encoder_hidden|\bt\b)|transformer_flux|denoise|noise_pred|sampling\.py|p_sample|dpm_?solver|comfy[/\\]samplers",
     ),
     (
         Operation::Generation,
@@ -84,22 +85,64 @@ const TELLING: &[(Operation, &str)] = &[
 static SET: LazyLock<Option<RegexSet>> =
     LazyLock::new(|| RegexSet::new(TELLING.iter().map(|(_, words)| format!("(?i:{words})"))).ok());
 
+/// A loss by the names of its functions.
+static LOSS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?i:\w*(?:cross_entropy|log_softmax|nll_loss)\w*)").ok());
+
+/// What a frame of a network of convolutions has, and what one with attention has.
+static CONVOLVES: LazyLock<Option<[Regex; 2]>> = LazyLock::new(|| {
+    let convolves = r"(?i:\bconv(?:_?transpose)?[123]d|convolution|_conv_forward|nn[/\\]modules[/\\]conv\.py|batch_?norm[/\\.(]|max_?pool|resnet|densenet|efficientnet|mobilenet|convnext|\bvgg|unet\b)";
+    let attends = r"(?i:attention|attn|transformer|\bvit(?:\b|_)|swin|diffusers|diffusion|unet_?(?:1d|2d|3d|motion|spatio)|latent)";
+    Some([Regex::new(convolves).ok()?, Regex::new(attends).ok()?])
+});
+
 /// The operation that the frames show, if they show one.
 pub(crate) fn of_frames(frames: &[Frame]) -> Option<Operation> {
     let set = SET.as_ref()?;
     let mut best: Option<usize> = None;
+    let mut in_a_module = false;
     for frame in frames.iter().rev().take(60) {
-        let words = format!(
-            "{} in {} {}",
-            frame.file,
-            frame.function.as_deref().unwrap_or(""),
-            frame.code.as_deref().unwrap_or("")
-        );
+        let (function, code) = (frame.function.as_deref().unwrap_or(""), frame.code.as_deref().unwrap_or(""));
+        // `cross_entropy(model(x), y)` has not come to its loss while the model is at work.
+        let code = match LOSS.as_ref().filter(|_| in_a_module) {
+            Some(loss) => loss.replace_all(code, "loss"),
+            None => code.into(),
+        };
+        let words = format!("{} in {function} {code}", frame.file);
         if let Some(first) = set.matches(&words).iter().next() {
             best = Some(best.map_or(first, |best| best.min(first)));
         }
+        in_a_module = in_a_module || calls_a_module(frame);
     }
     best.map(|place| TELLING[place].0)
+}
+
+/// What went on within an evaluation: its forward pass, where a model is at work below its innermost frame.
+pub(crate) fn within(operation: Option<Operation>, frames: &[Frame]) -> Option<Operation> {
+    let set = SET.as_ref().filter(|_| operation == Some(Operation::Evaluation))?;
+    let evaluation = TELLING.iter().position(|(operation, _)| *operation == Operation::Evaluation)?;
+    let last = frames.iter().rposition(|frame| {
+        let words = format!("{} in {}", frame.file, frame.function.as_deref().unwrap_or(""));
+        set.matches(&words).matched(evaluation)
+    })?;
+    frames[last..].iter().any(calls_a_module).then_some(Operation::Forward)
+}
+
+/// Whether a frame is the call of a module.
+fn calls_a_module(frame: &Frame) -> bool {
+    matches!(frame.function.as_deref(), Some("_call_impl" | "_wrapped_call_impl" | "__call__"))
+}
+
+/// Whether the frames and the message are of a network of convolutions without attention; `None` where they do not show it.
+pub(crate) fn convolves(frames: &[Frame], message: &str, named: Option<&str>) -> Option<bool> {
+    let [convolves, attends] = CONVOLVES.as_ref()?;
+    let of = |frame: &Frame| {
+        let (function, code) = (frame.function.as_deref().unwrap_or(""), frame.code.as_deref().unwrap_or(""));
+        format!("{} in {function} {code}", frame.file)
+    };
+    let words: Vec<String> = frames.iter().map(of).chain([format!("{message} {}", named.unwrap_or(""))]).collect();
+    let any = |regex: &Regex| words.iter().any(|words| regex.is_match(words));
+    (any(convolves) && !any(attends)).then_some(true)
 }
 
 /// The operation that the message itself names.
@@ -182,5 +225,56 @@ mod tests {
             assert_eq!(of_frames(&[trainer.clone(), inner.clone()]), Some(expected), "{inner:?}");
         }
         assert_eq!(of_frames(&[]), None);
+    }
+
+    #[test]
+    fn a_loss_that_waits_for_its_model_is_not_what_runs() {
+        let line = frame("train.py", "training_step", "loss = F.cross_entropy(self.net(pictures), labels)");
+        let call = frame("torch/nn/modules/module.py", "_call_impl", "return forward_call(*args, **kwargs)");
+        let inside = frame("torch/nn/modules/conv.py", "_conv_forward", "return F.conv2d(");
+        assert_eq!(of_frames(&[line.clone(), call.clone(), inside.clone()]), Some(Operation::Forward));
+        assert_eq!(of_frames(std::slice::from_ref(&line)), Some(Operation::Logits));
+        let of_loss = frame("torch/nn/functional.py", "cross_entropy", "return torch._C._nn.cross_entropy_loss(");
+        assert_eq!(of_frames(&[line, call, of_loss]), Some(Operation::Logits));
+    }
+
+    #[test]
+    fn an_evaluation_runs_out_in_its_model_or_while_it_gathers() {
+        let frames = |step: &str| {
+            [
+                frame("lightning/pytorch/loops/evaluation_loop.py", "run", "self._evaluation_step(batch)"),
+                frame("torch/nn/modules/module.py", "_call_impl", "return forward_call(*args, **kwargs)"),
+                frame("segment.py", "validation_step", step),
+            ]
+        };
+        let gathers = frames("self.outputs.append(torch.cat(parts))");
+        let operation = of_frames(&gathers);
+        assert_eq!(operation, Some(Operation::Evaluation));
+        assert_eq!(within(operation, &gathers), None, "DDP calls the step as a model");
+        let mut computes = frames("logits = self(x)").to_vec();
+        computes.push(frame("torch/nn/modules/module.py", "_call_impl", "return forward_call(*args, **kwargs)"));
+        assert_eq!(within(of_frames(&computes), &computes), Some(Operation::Forward));
+        assert_eq!(within(Some(Operation::Backward), &computes), None);
+    }
+
+    #[test]
+    fn a_unet_that_segments_does_not_denoise() {
+        let segments = frame("segment.py", "training_step", "mask = self.unet(x)");
+        assert_eq!(of_frames(&[segments]), Some(Operation::Forward));
+        for code in ["noise_pred = self.unet(latents, t)", "x = self.unet(sample, timestep, encoder_hidden_states)"] {
+            assert_eq!(of_frames(&[frame("pipe.py", "step", code)]), Some(Operation::Denoise), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_network_of_convolutions_is_known_by_its_frames() {
+        let of = |frames: &[Frame]| convolves(frames, "CUDA out of memory.", None);
+        let resnet = frame("torchvision/models/resnet.py", "forward", "out = self.conv3(out)");
+        let linear = frame("torch/nn/modules/linear.py", "forward", "return F.linear(input, self.weight, self.bias)");
+        let attends = frame("model.py", "forward", "x = self.attention(self.norm(x))");
+        assert_eq!(of(std::slice::from_ref(&resnet)), Some(true));
+        assert_eq!(of(&[linear]), None);
+        assert_eq!(of(&[attends, resnet]), None, "a network with both");
+        assert_eq!(convolves(&[], "OOM when allocating tensor", Some("model/conv2d_3/convolution")), Some(true));
     }
 }

@@ -9,12 +9,21 @@ use super::report::{AvoidAdvice, Failure, RemedyOffer, RunSettings};
 /// Causes below this confidence do not choose remedies.
 const LEAST_CONFIDENCE: f64 = 0.4;
 
+/// What a traceback shows in addition to the operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen {
+    /// Whether the model is made of convolutions, where that is known.
+    pub convolves: Option<bool>,
+    /// What went on within the operation.
+    pub within: Option<Operation>,
+}
+
 /// Fills in what to do and what not to try.
-pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings) {
+pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings, seen: Seen) {
     if failure.causes.is_empty() {
         return;
     }
-    let suggestion = oomph_remedy::suggest(&situation(failure, settings));
+    let suggestion = oomph_remedy::suggest(&situation(failure, settings, seen));
     failure.remedies = suggestion
         .remedies
         .into_iter()
@@ -35,7 +44,7 @@ pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings) {
 }
 
 /// The failure in the catalogue's terms.
-fn situation(failure: &Failure, settings: &RunSettings) -> Situation {
+fn situation(failure: &Failure, settings: &RunSettings, seen: Seen) -> Situation {
     let facts = &failure.facts;
     let mut causes: Vec<Suspect> = failure
         .causes
@@ -80,10 +89,12 @@ fn situation(failure: &Failure, settings: &RunSettings) -> Situation {
             model_parameters: settings.number("parameters"),
             trainable_parameters: settings.number("trainable_parameters"),
             world_size: settings.number("world_size"),
+            convolves: seen.convolves,
             ..Settings::default()
         },
         on: already_on(settings),
         operation: failure.operation,
+        within: seen.within,
         compute_capability: settings.get("compute_capability").and_then(|value| {
             let (major, minor) = value.split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))

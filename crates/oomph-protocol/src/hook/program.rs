@@ -127,6 +127,8 @@ pub struct HookModel {
     pub adapters: Option<String>,
     /// Whether it normalises by the statistics of a batch; `None` where an older hook did not say.
     pub batch_norm: Option<bool>,
+    /// Whether it is made of convolutions and has no attention; `None` where an older hook did not say.
+    pub convolutional: Option<bool>,
 }
 
 /// Modules of one class in a row.

@@ -1,5 +1,7 @@
 //! Shows what makes a program fit, on one screen.
 
+use std::collections::BTreeSet;
+
 use oomph_gpu::size::format as size;
 use oomph_protocol::Verdict;
 use oomph_remedy::search::Prefer;
@@ -262,46 +264,54 @@ fn floor(page: &mut Page, report: &FixReport) {
     }
 }
 
-/// What was tried alone and is not enough, or makes it worse: nobody has to try it again.
+/// What was tried alone and is not enough: nobody has to try it again.
 fn attempts(page: &mut Page, report: &FixReport) {
     if report.verdict == FixVerdict::FitsAlready {
         return;
     }
-    let what = |attempt: &Attempt| clean(&attempt.remedies.join(" + ")).into_owned();
-    let worse = report.attempts.iter().filter(|attempt| attempt.saves_bytes.is_some_and(|saves| saves < 0));
-    let worse: Vec<String> = worse
-        .map(|attempt| format!("{} ({} more)", what(attempt), size(attempt.saves_bytes.unwrap_or(0).unsigned_abs())))
-        .collect();
-    let single = report.attempts.iter().filter(|attempt| attempt.remedies.len() == 1);
-    let (idle, short): (Vec<_>, Vec<_>) =
-        single.filter(|attempt| attempt.verdict == Verdict::Oom).partition(|attempt| attempt.why.is_some());
-    let (idle, short): (Vec<String>, Vec<String>) =
-        (idle.into_iter().map(what).collect(), short.into_iter().map(what).collect());
-    if !worse.is_empty() || !short.is_empty() || !idle.is_empty() {
-        page.gap();
-    }
-    if !worse.is_empty() {
-        page.paragraph(2, 4, &[(Ink::Care, "needs more memory:"), (Ink::Plain, &format!(" {}", worse.join(", ")))]);
-    }
+    let short: Vec<String> = report.attempts.iter().filter_map(insufficient).collect();
     if !short.is_empty() {
-        page.paragraph(2, 4, &[(Ink::Faint, &format!("not enough alone: {}", short.join(", ")))]);
-    }
-    if !idle.is_empty() {
-        page.paragraph(2, 4, &[(Ink::Faint, &format!("had no effect: {}", idle.join(", ")))]);
+        page.gap();
+        page.paragraph(2, 4, &[(Ink::Care, "not enough:"), (Ink::Plain, &format!(" {}", short.join(", ")))]);
     }
 }
 
+/// The name of a change that ran and does not suffice, with what it does instead; `None` for any other.
+fn insufficient(attempt: &Attempt) -> Option<String> {
+    let name = clean(&attempt.remedies.join(" + ")).into_owned();
+    match attempt.saves_bytes {
+        Some(saves) if saves < 0 => Some(format!("{name} ({} more)", size(saves.unsigned_abs()))),
+        _ if attempt.remedies.len() != 1 || attempt.verdict != Verdict::Oom => None,
+        _ if attempt.why.is_some() => Some(format!("{name} (no effect)")),
+        _ => Some(name),
+    }
+}
+
+/// What cannot be applied to this program, without what ran and was too little.
 fn dropped(page: &mut Page, report: &FixReport) {
-    if report.dropped.is_empty() || report.verdict == FixVerdict::FitsAlready {
+    if report.verdict == FixVerdict::FitsAlready {
+        return;
+    }
+    let plain = |name: &str| name.split_once('/').map_or(name, |(id, _)| id).to_owned();
+    let ran: BTreeSet<String> = report
+        .attempts
+        .iter()
+        .filter(|attempt| insufficient(attempt).is_some())
+        .flat_map(|attempt| attempt.remedies.iter().map(|name| plain(name)))
+        .collect();
+    let mut seen = BTreeSet::new();
+    let rows: Vec<_> =
+        report.dropped.iter().filter(|row| !ran.contains(&plain(&row.remedy)) && seen.insert(&row.remedy)).collect();
+    if rows.is_empty() {
         return;
     }
     page.gap();
-    for row in report.dropped.iter().take(MOST_DROPPED) {
-        let text = format!("not possible here: {} ({})", clean(&row.remedy), clean(&row.why));
-        page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+    page.line(2, &[(Ink::Faint, "not possible here:")]);
+    for row in rows.iter().take(MOST_DROPPED) {
+        page.paragraph(4, 6, &[(Ink::Faint, &format!("{}: {}", clean(&row.remedy), clean(&row.why)))]);
     }
-    let more = report.dropped.len().saturating_sub(MOST_DROPPED);
+    let more = rows.len().saturating_sub(MOST_DROPPED);
     if more > 0 {
-        page.paragraph(2, 4, &[(Ink::Faint, &format!("and {more} more (--format json has them)"))]);
+        page.paragraph(4, 6, &[(Ink::Faint, &format!("and {more} more (--format json has them)"))]);
     }
 }

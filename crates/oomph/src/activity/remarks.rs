@@ -51,13 +51,16 @@ pub struct Growing {
     kept: u64,
     held_bytes: u64,
     most_held_bytes: u64,
+    /// Whether this was when the card refused a request. What a program frees on its way out is held then.
+    at_refusal: bool,
 }
 
 impl Growing {
     /// Of a call site, whose line is `place`.
     pub fn of(place: String, site: &counted::AllocationSite) -> Self {
         let (kept, held_bytes) = site.at_refusal.unwrap_or((site.calls.saturating_sub(site.freed), site.held_bytes));
-        Self { place, calls: site.calls, kept, held_bytes, most_held_bytes: site.most_held_bytes }
+        let at_refusal = site.at_refusal.is_some();
+        Self { place, calls: site.calls, kept, held_bytes, most_held_bytes: site.most_held_bytes, at_refusal }
     }
 }
 
@@ -71,13 +74,15 @@ fn growth(growing: &[Growing], library: &dyn Fn(&str) -> bool) -> Option<String>
     let most = growing.iter().filter(grows).max_by_key(|site| site.held_bytes)?;
     let (each, held) = (human(most.held_bytes / most.calls), human(most.held_bytes));
     let Growing { place, calls, kept, .. } = most;
+    let when = if most.at_refusal { "when the card refused a request" } else { "when the program ended" };
     Some(if kept == calls {
         format!(
-            "memory grows by {each} with each allocation at {place}: {calls} of them, and none is freed ({held} in all)"
+            "memory grows by {each} with each allocation at {place}: none of the {calls} was freed {when} ({held} in all)"
         )
     } else {
         format!(
-            "memory grows at {place}: {kept} of its {calls} allocations are not freed ({held} in all, {each} per allocation)"
+            "memory grows at {place}: {kept} of its {calls} allocations were not freed {when} ({held} in all, {each} per \
+             allocation)"
         )
     })
 }
@@ -122,7 +127,9 @@ fn never_freed(direct: &Allocations, pooled: &Allocations, library: &dyn Fn(&str
     }
     let places = held().filter(|site| !library(&site.place)).map(|site| &site.place);
     let places = named(" (allocated at ", places, ")");
-    Some(format!("{} in {} were never freed{places}", human(bytes), counted(blocks, "block")))
+    // What was held when the card refused a request may be freed on the way out: this is what is left after that.
+    let verb = if blocks == 1 { "was" } else { "were" };
+    Some(format!("{} in {} {verb} never freed, up to the end{places}", human(bytes), counted(blocks, "block")))
 }
 
 fn doubled(transfers: &Transfers) -> Option<String> {
@@ -234,7 +241,7 @@ mod tests {
         };
         let pooled = Allocations { sites: vec![site("b.rs:2", 3 << 20, 3 << 20)], ..direct.clone() };
         let remark = never_freed(&direct, &pooled, &|_| false).unwrap();
-        assert_eq!(remark, "2.00 MiB in 2 blocks were never freed (allocated at a.cu:1, b.rs:2)");
+        assert_eq!(remark, "2.00 MiB in 2 blocks were never freed, up to the end (allocated at a.cu:1, b.rs:2)");
         // What a library's pool keeps is left out.
         let direct = Allocations { sites: vec![site("a.cu:1", 1 << 20, 1 << 20)], ..direct };
         let remark = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1");
@@ -267,8 +274,7 @@ mod tests {
         let grows = |site: counted::AllocationSite| growth(&growing(&site), &|place| place == "lib.cu:1");
         // One in five is forgotten.
         let said = grows(frames(180, 144, 37)).unwrap();
-        let wanted =
-            "memory grows at frames.cu:13: 36 of its 180 allocations are not freed (2.25 GiB in all, 12.80 MiB";
+        let wanted = "memory grows at frames.cu:13: 36 of its 180 allocations were not freed when the program ended (2.25 GiB in all, 12.80 MiB";
         assert!(said.starts_with(wanted), "{said}");
         // A queue has held more than at its end, and one of a few buffers does not leak.
         assert_eq!(grows(frames(180, 144, 72)), None);
@@ -277,7 +283,7 @@ mod tests {
         assert_eq!(growth(&[Growing::of("lib.cu:1".into(), &all)], &|place| place == "lib.cu:1"), None);
         // A program that frees all on its way out had it when the card refused.
         let died = counted::AllocationSite { at_refusal: Some((180, 180 << 26)), ..frames(180, 180, 180) };
-        assert!(grows(died).unwrap().contains("180 of them, and none is freed"));
+        assert!(grows(died).unwrap().contains("none of the 180 was freed when the card refused a request"));
     }
 
     #[test]

@@ -187,7 +187,10 @@ impl<'a> Parts<'_, 'a> {
         };
         let dropped = self.found.dropped.iter().filter(|(id, _)| !fixed(id) && !ran(id));
         let dropped = dropped.map(|(id, why)| Dropped { remedy: id.clone(), why: why.clone() });
-        let dropped = dropped.chain(self.of_one_batch()).collect();
+        let mut named = BTreeSet::new();
+        let dropped =
+            dropped.chain(self.of_one_batch()).filter(|row| named.insert(row.remedy.clone()) && !ran(&row.remedy));
+        let dropped = dropped.collect();
         let report = FixReport {
             schema: FixSchema,
             verdict: if fixes.is_empty() { FixVerdict::NothingFits } else { FixVerdict::Fixed },
@@ -314,7 +317,10 @@ impl<'a> Parts<'_, 'a> {
             // The line is reported with the remedy that changes what it keeps.
             if dose.remedy.when.causes.contains(&Cause::Leak) {
                 let results = dose.remedy.aims.contains(&Operation::Evaluation);
+                // A module of a trainer's is reached by more than one name.
+                let mut places = BTreeSet::new();
                 let kept = self.known.program.kept.iter().filter(|kept| kept.is_results() == results);
+                let kept = kept.filter(|kept| places.insert((&kept.file, kept.line)));
                 notes.extend(kept.filter_map(place_of));
             }
         }

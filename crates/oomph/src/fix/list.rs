@@ -123,7 +123,7 @@ fn sameness(sameness: Sameness) -> &'static str {
 
 /// Whether a dry run can try a remedy.
 fn is_tried(remedy: &Remedy) -> bool {
-    !matches!(remedy.dry_run.kind, DryRunKind::None | DryRunKind::Machine)
+    !matches!(remedy.dry_run.kind, DryRunKind::None | DryRunKind::Machine) || oomph_edit::has_recipe(&remedy.id)
 }
 
 /// Ids of remedies as typed, or what people call them.
@@ -181,6 +181,13 @@ mod tests {
                 assert!(Catalogue::builtin().get(id).is_some(), "{word}: {id}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_placed_in_code_can_be_allowed() {
+        assert!(allowed(Catalogue::builtin(), &["gradient-bucket-view".to_owned()]).is_ok());
+        assert!(allowed(Catalogue::builtin(), &["smaller-model".to_owned()]).is_ok());
+        assert!(allowed(Catalogue::builtin(), &["free-other-processes".to_owned()]).is_err());
     }
 
     #[test]

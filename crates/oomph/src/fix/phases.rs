@@ -1,7 +1,7 @@
 //! Decides which remedies are searched first: those that address the cause, and the program's own options.
 
 use oomph_launch::{HookKept, HookProgram, HookReports};
-use oomph_remedy::search::{Candidate, Wishes};
+use oomph_remedy::search::{Candidate, Found, Wishes};
 use oomph_remedy::{Catalogue, Cause, Operation, Remedy, Sameness, Situation, Task};
 
 use super::applier::{Applier, Means};
@@ -65,6 +65,28 @@ pub fn first<'a>(candidates: &[Candidate<'a>], situation: &Situation, evaluates:
     found.map(|candidate| Candidate { asked: true, ..candidate }).collect()
 }
 
+/// Whether an evaluation that computes too much at a time is what was made to fit, rather than what it keeps.
+pub fn computes(found: &Found<'_>) -> bool {
+    let remedies = found.fixes.iter().flat_map(|fix| &fix.mix.doses).map(|dose| dose.remedy);
+    remedies
+        .into_iter()
+        .any(|remedy| remedy.aims.contains(&Operation::Evaluation) && remedy.aims.contains(&Operation::Forward))
+}
+
+/// Adds what a second search found to what the first did.
+pub fn add<'a>(found: &mut Found<'a>, more: Found<'a>) {
+    found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
+    for (mix, ran) in more.tried {
+        if found.tried.iter().all(|(known, _)| known.key() != mix.key()) {
+            found.tried.push((mix, ran));
+        }
+    }
+    for (id, why) in more.dropped {
+        found.dropped.entry(id).or_insert(why);
+    }
+    found.out_of_time |= more.out_of_time;
+}
+
 /// The candidates that lower the batch by the program's own options.
 pub fn own_batch<'a>(candidates: &[Candidate<'a>], applier: &Applier<'_>) -> Vec<Candidate<'a>> {
     let own = |candidate: &&Candidate<'a>| {
@@ -107,4 +129,38 @@ pub fn with_growth(mut program: HookProgram, hooks: &HookReports) -> HookProgram
         }
     }
     program
+}
+
+#[cfg(test)]
+mod tests {
+    use oomph_remedy::search::{Dose, Fix, Mix, Ran};
+
+    use super::*;
+
+    #[test]
+    fn a_second_search_adds_what_is_new() {
+        let mix = |id: &str| Mix::single(Dose::of(Catalogue::builtin().get(id).unwrap()));
+        let fix = |id: &str, tight: bool| Fix { mix: mix(id), peak_bytes: 1, tight };
+        let mut found = Found {
+            fixes: vec![fix("eval-batch", false)],
+            tried: vec![(mix("eval-batch"), Ran::Fits(1)), (mix("eval-accumulation"), Ran::TooMuch)],
+            ..Found::default()
+        };
+        let more = Found {
+            fixes: vec![fix("autocast", false), fix("pure-bf16", true)],
+            tried: vec![(mix("eval-accumulation"), Ran::TooMuch), (mix("autocast"), Ran::Fits(1))],
+            dropped: [("lora".to_owned(), "peft is not installed".to_owned())].into(),
+            out_of_time: true,
+            ..Found::default()
+        };
+        add(&mut found, more);
+        let keys = |mixes: Vec<&Mix<'_>>| mixes.into_iter().flat_map(Mix::key).collect::<Vec<_>>();
+        assert_eq!(keys(found.fixes.iter().map(|fix| &fix.mix).collect()), ["eval-batch", "autocast"]);
+        let tried = keys(found.tried.iter().map(|(mix, _)| mix).collect());
+        assert_eq!(tried, ["eval-batch", "eval-accumulation", "autocast"]);
+        assert!(found.dropped.contains_key("lora") && found.out_of_time);
+        assert!(computes(&found));
+        let kept = Found { fixes: vec![fix("eval-accumulation", false)], ..Found::default() };
+        assert!(!computes(&kept), "nothing else helps where results are kept");
+    }
 }

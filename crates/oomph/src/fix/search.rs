@@ -34,6 +34,9 @@ const LEAST_TIME: Duration = Duration::from_secs(60);
 /// Who waited for a program that takes long waits for this many more runs of it: fewer say little about what would help.
 const RUNS: u32 = 4;
 
+/// How many fixes are looked for at least where those that answer the cause are fewer: one alone may not suit.
+const FEWEST: usize = 2;
+
 /// What a search works with.
 pub struct Search<'s, 'a> {
     /// What every run of the program shares.
@@ -231,7 +234,8 @@ impl<'a> Search<'_, 'a> {
         evaluation.answer(needed)
     }
 
-    /// Tries what answers the cause; where that is not enough all candidates; and, if none of those lowers the batch, also
+    /// Tries what answers the cause, with one answer more where an evaluation has a single one; where that is not enough all
+    /// candidates; and, if none of those lowers the batch, also
     /// what lowers it by the program's own options.
     fn search(
         &self,
@@ -246,6 +250,14 @@ impl<'a> Search<'_, 'a> {
             found = search(catalogue, causes, forecast, fixes, bench)?;
         }
         let by_cause = found.fixes.iter().any(|fix| !fix.tight);
+        if by_cause && phases::computes(&found) && found.fixes.len() < FEWEST.min(fixes) && !found.out_of_time {
+            // What makes all of the program smaller makes its evaluation smaller, too. It does nothing for results that are
+            // kept.
+            let is_new = |known: &&Candidate<'a>| !found.fixes.iter().any(|fix| fix.mix.holds(&known.remedy.id));
+            let rest: Vec<Candidate<'a>> = candidates.iter().filter(is_new).cloned().collect();
+            let more = search(catalogue, &rest, forecast, FEWEST.min(fixes) - found.fixes.len(), bench)?;
+            phases::add(&mut found, more);
+        }
         if !by_cause && (causes.is_empty() || !found.out_of_time) {
             found = search(catalogue, candidates, forecast, fixes, bench)?;
         }

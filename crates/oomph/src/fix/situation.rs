@@ -81,6 +81,7 @@ impl Known<'_> {
             settings: self.settings(),
             on: self.on(),
             operation: None,
+            within: None,
             compute_capability: Some(self.capability),
             gpus: u32::try_from(self.cards).ok(),
             platform: Some(Platform::Linux),
@@ -254,6 +255,7 @@ impl Known<'_> {
                 .filter(|model| model.trainable > 0)
                 .filter_map(|model| model.batch_norm)
                 .reduce(|one, other| one || other),
+            convolves: program.models.iter().filter_map(|model| model.convolutional).reduce(|one, other| one && other),
             calls_untrained: Some(!program.untrained.is_empty()),
             compares_samples: program.compares_samples,
             packing: arguments.and_then(|arguments| arguments.packing),
