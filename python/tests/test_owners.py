@@ -130,25 +130,25 @@ class Kept(unittest.TestCase):
 
     def looks(self, lengths, module=None, kind=list):
         module = module or self.Module()
-        grown = [self.lengths.grows(module, "outputs", kind(zip(range(length), range(length)))) for length in lengths]
-        return grown[-1]
+        return [self.lengths.owner(module, "outputs", kind(zip(range(length), range(length)))) for length in lengths][-1]
 
     def setUp(self):
         self.lengths = Lengths()
 
     def test_a_list_that_gets_longer_holds_steps(self):
-        self.assertTrue(self.looks([0, 0, 1, 2]))
-        self.assertTrue(self.looks([0, 40]), "nobody looked in between")
-        self.assertTrue(self.looks([1, 2, 3], kind=dict))
+        self.assertEqual(self.looks([0, 0, 1, 2]), "activation")
+        self.assertEqual(self.looks([0, 40]), "activation", "nobody looked in between")
+        self.assertEqual(self.looks([1, 2, 3], kind=dict), "activation")
+        self.assertIsNone(self.looks([0, 0, 1]), "it may be a table that is made late")
 
     def test_tables_do_not(self):
-        self.assertFalse(self.looks([3, 3, 3]))
-        self.assertFalse(self.looks([0, 3, 3]), "made at the first call")
-        self.assertFalse(self.lengths.grows(self.Module(), "scale", 1.0))
+        self.assertEqual(self.looks([3, 3, 3]), "buffer")
+        self.assertEqual(self.looks([0, 3, 3]), "buffer", "made at the first call")
+        self.assertEqual(self.lengths.owner(self.Module(), "scale", 1.0), "buffer")
 
     def test_another_module_at_the_same_address_begins_anew(self):
         for _ in range(50):
-            self.assertFalse(self.looks([0, 1]))
+            self.assertIsNone(self.looks([0, 1]))
 
 
 class TimeShare(unittest.TestCase):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 
+from oomph import _protocol as protocol
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,14 +23,19 @@ class Lengths:
         self._known: dict[tuple[int, str], tuple[Callable[[], Model], int, int, int]] = {}
         """(id of the module, attribute) -> (the module, its first length, its last, how often it has grown)."""
 
-    def grows(self, module: Model, name: str, value: object) -> bool:
-        """Look at an attribute of a module; say whether it is a container that gets longer from step to step."""
+    def owner(self, module: Model, name: str, value: object) -> str | None:
+        """Look at an attribute of a module; say whose its tensors are: results of a container that gets longer from step to
+        step, else the module's. None while a container has got longer once: whether it goes on is not known.
+        """
         if not isinstance(value, (list, dict)):
-            return False
+            return protocol.OWNER_BUFFER
         length = len(value)
         reference, first, last, times = self._known.get((id(module), name), (None, length, length, 0))
         if reference is None or reference() is not module:
             reference, first, last, times = weakref.ref(module), length, length, 0
-        times += length > last
+        has_grown = length > last
+        times += has_grown
         self._known[id(module), name] = reference, first, length, times
-        return times > 1 or length - first > _MANY
+        if times > 1 or length - first > _MANY:
+            return protocol.OWNER_ACTIVATION
+        return None if has_grown else protocol.OWNER_BUFFER

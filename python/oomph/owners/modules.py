@@ -318,12 +318,12 @@ class Modules:
         for name, value in list(member.__dict__.items()):
             if name.startswith("_") or isinstance(value, (str, int, float, bool, type(None))):
                 continue
-            grows = self._lengths.grows(member, name, value)
+            owner = self._lengths.owner(member, name, value)
+            if owner is None:
+                continue
             for path, tensor in self.tensors.inside(value, name, objects=name in ("state", "quant_state")):
-                if grows:
-                    moment.see(self.tensors, tensor, protocol.OWNER_ACTIVATION, dot + path)
-                    continue
-                moment.see(self.tensors, tensor, protocol.OWNER_BUFFER, dot + path, lasting=("buffer", dot + path))
+                lasting = (owner, dot + path) if owner == protocol.OWNER_BUFFER else None
+                moment.see(self.tensors, tensor, owner, dot + path, lasting=lasting)
 
     def _see_inputs(self, args, kwargs, moment):
         given = dict(kwargs)
