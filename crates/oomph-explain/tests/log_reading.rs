@@ -439,3 +439,25 @@ fn what_an_evaluation_would_move_is_no_figure_of_its_request() {
     assert_eq!(frees("eval-accumulation").flatten(), None);
     assert!(frees("eval-batch").is_some(), "{:?}", failure.remedies);
 }
+
+#[test]
+fn a_model_in_ddp_trains_on_several_cards() {
+    let packages = "/v/lib/python3.12/site-packages";
+    let log = format!(
+        "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/job/ddp.py\", line 37, in main\n[rank1]:     logits = model(tokens)\n\
+         [rank1]:   File \"{packages}/torch/nn/parallel/distributed.py\", line 1912, in forward\n[rank1]:     else self._run_ddp_forward(*inputs)\n\
+         [rank1]:   File \"/job/ddp.py\", line 23, in forward\n[rank1]:     return self.head(self.encoder(self.embed(tokens)))\n\
+         [rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB. GPU 1 has a total capacity of 4.00 GiB of \
+         which 59.00 MiB is free. Including non-PyTorch memory, this process has 3.94 GiB memory in use. Of the allocated memory \
+         3.79 GiB is allocated by PyTorch, and 5.91 MiB is reserved by PyTorch but unallocated.\n"
+    );
+    let failure = first(&log);
+    let words = |id: &str| failure.remedies.iter().find(|remedy| remedy.id == id).map(|remedy| remedy.apply.as_str());
+    let ids: Vec<_> = failure.remedies.iter().map(|remedy| remedy.id.as_str()).collect();
+    assert_eq!(
+        words("gradient-bucket-view"),
+        Some("DistributedDataParallel(model, gradient_as_bucket_view=True)"),
+        "{ids:?}"
+    );
+    assert_eq!(words("no-grad"), None, "it trains: {ids:?}");
+}

@@ -225,6 +225,7 @@ impl Draft {
         let seen = remedies::Seen {
             convolves: operation::convolves(&self.frames, &failure.message, self.named.as_deref()),
             within: operation::within(operation, &self.frames),
+            in_ddp: operation::in_ddp(&self.frames),
         };
         remedies::advise(&mut failure, &settings, seen);
         failure

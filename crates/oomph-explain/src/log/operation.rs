@@ -128,6 +128,11 @@ pub(crate) fn within(operation: Option<Operation>, frames: &[Frame]) -> Option<O
     frames[last..].iter().any(calls_a_module).then_some(Operation::Forward)
 }
 
+/// Whether the model that runs is wrapped for data-parallel training.
+pub(crate) fn in_ddp(frames: &[Frame]) -> bool {
+    frames.iter().any(|frame| frame.file.replace('\\', "/").ends_with("/nn/parallel/distributed.py"))
+}
+
 /// Whether a frame is the call of a module.
 fn calls_a_module(frame: &Frame) -> bool {
     matches!(frame.function.as_deref(), Some("_call_impl" | "_wrapped_call_impl" | "__call__"))

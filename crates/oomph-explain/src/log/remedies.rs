@@ -16,6 +16,8 @@ pub(crate) struct Seen {
     pub convolves: Option<bool>,
     /// What went on within the operation.
     pub within: Option<Operation>,
+    /// Whether the model is wrapped for data-parallel training: there are several cards.
+    pub in_ddp: bool,
 }
 
 /// Fills in what to do and what not to try.
@@ -61,7 +63,9 @@ fn situation(failure: &Failure, settings: &RunSettings, seen: Seen) -> Situation
     });
     Situation {
         frameworks: frameworks(failure, settings),
-        task: task(failure),
+        // A model without weights to train is not wrapped.
+        task: task(failure)
+            .or_else(|| (seen.in_ddp && failure.operation != Some(Operation::Evaluation)).then_some(Task::Training)),
         causes,
         owners: None,
         memory: Memory {
@@ -99,7 +103,11 @@ fn situation(failure: &Failure, settings: &RunSettings, seen: Seen) -> Situation
             let (major, minor) = value.split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))
         }),
-        gpus: None,
+        gpus: seen.in_ddp.then(|| {
+            let of_ranks = failure.rank.map_or(0, |rank| rank.saturating_add(1));
+            let world = settings.number("world_size").and_then(|size| u32::try_from(size).ok()).unwrap_or(0);
+            of_ranks.max(world).max(2)
+        }),
         platform: spilled.then_some(Platform::Windows),
         notebook: in_notebook,
     }
