@@ -115,9 +115,11 @@ pub fn command_lines(text: &str) -> Vec<CommandLine> {
     reader.found
 }
 
-/// The calls of oomph in backquotes. A paragraph is a text of its own: a quote that is never closed ends there.
+/// The calls of oomph in backquotes. A paragraph is a text of its own: a quote that is never closed ends there. The fences of
+/// blocks, as transcripts have them, are no quotes.
 pub fn quoted_calls(text: &str) -> Vec<String> {
-    text.split("\n\n").flat_map(pieces).filter_map(|piece| call(&piece)).collect()
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("```")).collect();
+    lines.join("\n").split("\n\n").flat_map(pieces).filter_map(|piece| call(&piece)).collect()
 }
 
 /// What is in backquotes, each on one line.

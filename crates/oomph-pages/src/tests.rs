@@ -72,3 +72,9 @@ fn the_call_is_found_in_its_line() {
 fn an_open_quote_ends_with_its_paragraph() {
     assert_eq!(quoted_calls("an open ` quote\n\nthen `oomph gpus` and `oomph.watch()`"), ["oomph gpus"]);
 }
+
+#[test]
+fn a_fence_is_not_a_quote() {
+    let transcript = "```\n$ oomph fix\nerror: `a` is not tried\nhint: another; oomph plan says which\n\n```\n";
+    assert!(quoted_calls(transcript).is_empty());
+}
