@@ -122,7 +122,7 @@ fn gives_leave(attribute: &[TokenTree]) -> bool {
     is_leave && lints.stream().into_iter().any(|token| names_it(&token))
 }
 
-/// Whether what follows `unsafe` is the rest of a function pointer's type, which does nothing by itself.
+/// Whether what follows `unsafe` is the rest of a function pointer's type, which runs nothing.
 fn is_of_a_type(rest: &[TokenTree]) -> bool {
     let named = rest.iter().position(|token| matches!(token, TokenTree::Ident(name) if name == "fn"));
     // `extern "C"` at most may stand between.

@@ -208,7 +208,7 @@ fn what_a_program_uses_is_shown_by_what_it_was_seen_to_be() {
     assert_eq!(of(&[("argument", Some("fp16")), ("optimizer", Some("Adafactor"))]), ["adafactor", "autocast"]);
 }
 
-/// Lightning runs the loop: what a loop of one's own would have to do is no answer for its users.
+/// Lightning runs the loop, so its users cannot do what a loop of one's own does.
 #[test]
 fn no_remedy_breaks_the_loop_of_lightning() {
     let frameworks = [Framework::Lightning.into(), Framework::Pytorch.into()];
