@@ -61,7 +61,7 @@ def fixed(asked, program):
     """The answers of `oomph fix`, and what the first two did when they were run as printed."""
     words = [asked.oomph, "fix", "--gpu", asked.gpu, "--vram", asked.vram, "--max-time", "240s", "--format", "json", "--"]
     report, _ = run(words + program)
-    rows = [row for row in report.get("fixes") or [] if row.get("command") or row.get("apply")]
+    rows = [row for row in report.get("fixes") or [] if row.get("command") or row.get("patch")]
     found = ["+".join(row.get("remedies") or []) for row in rows]
     held = []
     for row in rows[:2]:
@@ -70,9 +70,12 @@ def fixed(asked, program):
 
 
 def applied(asked, row, program):
-    patches = [part["text"] for part in row.get("apply") or [] if part.get("text")]
+    patches = [part["text"] for part in row.get("apply") or [] if part.get("kind") == "patch"]
+    # A patch may need other options as well.
+    words = shlex.split(row["command"]) if row.get("command") else program
+    words = ["env", *words] if "=" in words[0] else words
     if not patches:
-        return whole(asked, size_of(asked.vram), shlex.split(row["command"]))
+        return whole(asked, size_of(asked.vram), words)
     script = next(word for word in program if word.endswith(".py"))
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
@@ -81,7 +84,7 @@ def applied(asked, row, program):
         shutil.copy(script, root / relative)
         for patch in patches:
             subprocess.run(["patch", "-s", "-p1"], input=patch, text=True, cwd=folder, check=True)
-        words = [str(root / relative) if word == script else word for word in program]
+        words = [str(root / relative) if word == script else word for word in words]
         return whole(asked, size_of(asked.vram), words)
 
 
