@@ -222,10 +222,34 @@ const SUBLIBRARIES: [&str; 5] = [
     "libcudnn_engines_tensor_ir.so.9",
 ];
 
+/// What NVIDIA's compiler, with which cuDNN builds kernels such as those of attention, opens by its bare name. In the
+/// program PyTorch has loaded it; CUDA 13.0's compiler does not look beside itself, and no kernel could be built without.
+fn compilers_builtins(cudnn: &Path) -> Vec<PathBuf> {
+    let is_builtins =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libnvrtc-builtins.so"));
+    let mapped: Vec<PathBuf> = files_in_maps().into_iter().filter(is_builtins).collect();
+    if !mapped.is_empty() {
+        return mapped;
+    }
+    // Wheels have the compiler in a folder beside cuDNN's: `nvidia/cuda_nvrtc/lib` or, since CUDA 13, `nvidia/cu13/lib`.
+    let packages = cudnn.ancestors().nth(3).into_iter().flat_map(|folder| folder.read_dir().into_iter().flatten());
+    packages
+        .flatten()
+        .filter(|package| matches!(package.file_name().as_bytes(), [b'c', b'u', b'0'..=b'9', ..] | b"cuda_nvrtc"))
+        .flat_map(|package| package.path().join("lib").read_dir().into_iter().flatten().flatten())
+        .map(|entry| entry.path())
+        .filter(is_builtins)
+        .collect()
+}
+
 fn try_load(namespaces: &'static Namespaces, path: &Path) -> std::result::Result<Real, String> {
     let terminated =
         |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(|_| "its name holds a zero".to_owned());
     let namespace = namespaces.make()?;
+    for builtins in compilers_builtins(path) {
+        // Without it cuDNN still answers for what it need not compile.
+        let _ = namespace.load(&terminated(&builtins)?);
+    }
     for name in SUBLIBRARIES {
         // Not every version has all of them, and one that is missing is missed by cuDNN itself.
         let sibling = path.with_file_name(name);
