@@ -89,7 +89,7 @@ pub fn get(descriptor: Descriptor<'_>, name: i32, places: Places<'_>, count: Out
     let workspace = gpu().cudnn.plans.lock().workspace(descriptor.address());
     if let Some(workspace) = workspace {
         if name == ATTR_PLAN_WORKSPACE && kind == TYPE_INT64 {
-            places.set_long(workspace);
+            places.set_long(on_a_card(descriptor, workspace));
             count.set(1);
             return Ok(());
         }
@@ -97,6 +97,11 @@ pub fn get(descriptor: Descriptor<'_>, name: i32, places: Places<'_>, count: Out
     }
     let (written, status) = real.get(descriptor, name, places);
     count.set(written);
+    if status.is_ok() && name == ATTR_PLAN_WORKSPACE && kind == TYPE_INT64 {
+        if let Some(bytes) = places.held().long(0) {
+            places.set_long(on_a_card(descriptor, bytes));
+        }
+    }
     if status.is_ok() && name == ATTR_HEURISTICS_RESULTS && kind == TYPE_DESCRIPTOR && !places.held().is_null() {
         let written = usize::try_from(written).unwrap_or(0);
         let configs: Vec<usize> =
@@ -105,6 +110,12 @@ pub fn get(descriptor: Descriptor<'_>, name: i32, places: Places<'_>, count: Out
         gpu().cudnn.plans.lock().number(descriptor.address(), &configs);
     }
     status
+}
+
+/// The workspace of a plan on a card, of what the library says without one.
+fn on_a_card(plan: Descriptor<'_>, bytes: i64) -> i64 {
+    let most = gpu().cudnn.computations.lock().most_workspace(plan.address());
+    most.and_then(|most| i64::try_from(most).ok()).map_or(bytes, |most| bytes.min(most))
 }
 
 /// Finalizes a descriptor.

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::attribute::{ATTR_TENSOR_DIMENSIONS, ATTR_TENSOR_TYPE, Elements, TYPE_DESCRIPTOR};
+use super::attribute::{ATTR_TENSOR_DIMENSIONS, ATTR_TENSOR_STRIDES, ATTR_TENSOR_TYPE, Elements, TYPE_DESCRIPTOR};
 use super::data_type;
+use super::matrices::{self, MOST_DIMENSIONS, Shape};
 use crate::work::{Number, Product};
 
 /// The filter, input and output of the three operations of convolution, or their gradients: forward, the gradient of the input,
@@ -13,25 +14,29 @@ use crate::work::{Number, Product};
 const FILTERS: [i32; 3] = [703, 709, 715];
 const INPUTS: [i32; 3] = [704, 710, 716];
 const OUTPUTS: [i32; 3] = [705, 711, 717];
-/// More dimensions than cuDNN knows.
-const MOST_DIMENSIONS: usize = 8;
+/// The filter of the operation whose result is the gradient of the filter.
+const FILTERS_GRADIENT: i32 = 715;
 /// More elements than the attributes have that matter here.
 const MOST_ELEMENTS: usize = 64;
 
 /// What is known of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Known {
-    /// For a tensor: its elements, those of one output channel's filter, and its `cudnnDataType_t`.
+    /// For a tensor: its elements, those of one output channel's filter, its `cudnnDataType_t`, and its shape.
     elements: u64,
     in_channel: u64,
     kind: i32,
-    /// For an operation: its tensors.
-    filter: Option<(u64, u64)>,
-    output: Option<u64>,
-    input: Option<u64>,
+    shape: Shape,
+    /// For an operation: its tensors, and what it computes of them.
+    filter: Option<(u64, u64, Shape)>,
+    output: Option<(u64, Shape)>,
+    input: Option<(u64, Shape)>,
+    is_filters_gradient: bool,
     /// For what is made of operations: what they compute.
     operations: u64,
     bytes: u64,
+    /// For what is made of one convolution that is a product of matrices: the most workspace it takes on a card.
+    most_workspace: Option<u64>,
 }
 
 /// What is known of all of them, by their addresses.
@@ -55,15 +60,20 @@ impl Computations {
                     self.0.entry(descriptor).or_default().kind = kind;
                 }
             }
-            ATTR_TENSOR_DIMENSIONS if count <= MOST_DIMENSIONS => {
-                let sides: Vec<i64> = (0..count).filter_map(|index| elements.long(index)).collect();
-                if sides.len() < count {
+            ATTR_TENSOR_DIMENSIONS | ATTR_TENSOR_STRIDES if count <= MOST_DIMENSIONS => {
+                let numbers: Vec<i64> = (0..count).filter_map(|index| elements.long(index)).collect();
+                if numbers.len() < count {
                     return;
                 }
-                let sides: Vec<u64> = sides.into_iter().map(|side| u64::try_from(side).unwrap_or(0)).collect();
-                let product = |sides: &[u64]| sides.iter().fold(1_u64, |product, &side| product.saturating_mul(side));
+                let numbers: Vec<u64> = numbers.into_iter().map(|number| u64::try_from(number).unwrap_or(0)).collect();
                 let own = self.0.entry(descriptor).or_default();
-                (own.elements, own.in_channel) = (product(&sides), product(sides.get(1..).unwrap_or_default()));
+                if name == ATTR_TENSOR_STRIDES {
+                    own.shape.set_strides(&numbers);
+                    return;
+                }
+                let product = |sides: &[u64]| sides.iter().fold(1_u64, |product, &side| product.saturating_mul(side));
+                own.shape.set_sides(&numbers);
+                (own.elements, own.in_channel) = (product(&numbers), product(numbers.get(1..).unwrap_or_default()));
             }
             _ if elements.kind() == TYPE_DESCRIPTOR => {
                 let mut own = self.0.get(&descriptor).copied().unwrap_or_default();
@@ -98,23 +108,33 @@ impl Computations {
         let (operations, bytes) = own.computes()?;
         Some(Product { number: number(own.kind).0, operations, bytes })
     }
+
+    /// The most workspace that a plan takes on a card, where the library without one says more.
+    pub fn most_workspace(&self, plan: usize) -> Option<u64> {
+        self.0.get(&plan)?.most_workspace
+    }
 }
 
 impl Known {
     fn join(&mut self, name: i32, part: &Self) {
         if FILTERS.contains(&name) {
-            self.filter = Some((part.elements, part.in_channel));
+            self.filter = Some((part.elements, part.in_channel, part.shape));
+            self.is_filters_gradient = name == FILTERS_GRADIENT;
         } else if INPUTS.contains(&name) {
-            self.input = Some(part.elements);
+            self.input = Some((part.elements, part.shape));
             self.kind = part.kind;
         } else if OUTPUTS.contains(&name) {
-            self.output = Some(part.elements);
+            self.output = Some((part.elements, part.shape));
         } else if let Some((operations, bytes)) = part.computes() {
+            // With another operation in the graph it is no product alone.
+            self.most_workspace = part.most_workspace.filter(|_| self.operations == 0);
             self.operations = self.operations.saturating_add(operations);
             self.bytes = self.bytes.saturating_add(bytes);
             self.kind = part.kind;
         }
-        if let (Some((filter, each)), Some(output), Some(input)) = (self.filter, self.output, self.input) {
+        if let (Some((filter, each, w)), Some((output, y)), Some((input, x))) = (self.filter, self.output, self.input) {
+            let wanted = if self.is_filters_gradient { matrices::Wanted::Filter } else { matrices::Wanted::Images };
+            self.most_workspace = matrices::workspace(wanted, self.kind, &w, &x, &y);
             // Each element of the output is a sum over one output channel's filter, whichever of the three is computed.
             self.operations = output.saturating_mul(each).saturating_mul(2);
             let size = number(self.kind).1;

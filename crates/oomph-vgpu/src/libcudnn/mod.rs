@@ -1,10 +1,11 @@
 //! The program's own libcudnn: where it is (`real`), how it is loaded (`namespace`), what is passed to it (`attribute`,
 //! `data_type`, `props`) and answered by it (`status`), and what is remembered of its descriptors (`plans`,
-//! `computations`). It is a part of the state (`Cudnn`), and knows nothing of the cards; `crate::cudnn` asks it.
+//! `computations`, `matrices`). It is a part of the state (`Cudnn`), and knows nothing of the cards; `crate::cudnn` asks it.
 
 pub mod attribute;
 mod computations;
 pub mod data_type;
+mod matrices;
 pub mod namespace;
 mod plans;
 pub mod props;
