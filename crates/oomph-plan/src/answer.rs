@@ -49,15 +49,22 @@ pub struct CardCost {
     pub capacity: Option<u64>,
 }
 
+/// What handles of cuBLAS and cuDNN take beside the context on cards of compute capability 9, in bytes: for one thread that
+/// multiplies, for the two of a training loop, and with cuDNN in both. The virtual GPU charges them one by one
+/// (`holdings` of oomph-vgpu); on other cards the context's readings have them.
+const HOPPERS_HANDLES: [u64; 3] = [64 << 20, 128 << 20, 144 << 20];
+
 impl CardCost {
     /// Of a card of the catalogue.
     #[must_use]
     pub fn of(gpu: &Gpu) -> Self {
         let capability = gpu.compute_capability();
         let context = &gpu.context;
+        let handles = if capability.major == 9 { HOPPERS_HANDLES } else { [0; 3] };
+        let [low, expected, high] = handles;
         Self {
             traits: CardTraits { capability: capability.major * 10 + capability.minor },
-            context: [context.low_bytes, context.expected_bytes, context.high_bytes],
+            context: [context.low_bytes + low, context.expected_bytes + expected, context.high_bytes + high],
             capacity: Some(gpu.capacity_bytes),
         }
     }

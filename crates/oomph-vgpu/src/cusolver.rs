@@ -8,17 +8,22 @@
 #![allow(clippy::too_many_arguments, reason = "the parameters are those of cuSOLVER's header")]
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+
+use oomph_ledger::Kind;
 
 use crate::boundary::{InOut, Room, statuses};
 use crate::cublas::versions::{library_version, property};
 use crate::gpu::gpu;
-use crate::{boundary, device, transfer};
+use crate::{boundary, device, holdings, transfer};
 
 statuses! {
     /// `cusolverStatus_t`
     pub CusolverStatus {
         /// There is no card, or a handle was not made.
         NOT_INITIALIZED = 1,
+        /// The card cannot hold what a handle takes.
+        ALLOC_FAILED = 2,
         /// An argument is out of range.
         INVALID_VALUE = 3,
     }
@@ -306,9 +311,18 @@ batched! {
          _compute: c_int, _device: Ptr, _on_device: usize, _host: Ptr, _on_host: usize, info: Info<'_>, _batch: i64);
 }
 
-/// Makes a handle; it has no state. What the library allocates for one is not documented, so nothing is charged.
+/// Makes a handle; it has no state. What the library allocates for one is not documented: it is charged where it was read,
+/// for the first.
 pub fn cusolverDnCreate(out: boundary::Out<'_, *mut c_void>) -> Result<(), CusolverStatus> {
-    device::activate_current().map_err(|_| CusolverStatus::NOT_INITIALIZED)?;
+    let device = device::activate_current().map_err(|_| CusolverStatus::NOT_INITIALIZED)?;
+    let bytes = holdings::of(&device.description).cusolver;
+    if bytes > 0 && !gpu().libraries.solver_charged.swap(true, Ordering::Relaxed) {
+        // A card that is full refuses the handle, and the next one is the first.
+        if !gpu().charge(device.card, Kind::Library, bytes) {
+            gpu().libraries.solver_charged.store(false, Ordering::Relaxed);
+            return Err(CusolverStatus::ALLOC_FAILED);
+        }
+    }
     out.set(gpu().handles.fresh());
     Ok(())
 }

@@ -50,7 +50,8 @@ mod library {
     pub(crate) mod gpu;
     pub(crate) mod graph_memory;
     pub(crate) mod handle;
-    pub(crate) mod hook;
+    pub(crate) mod holdings;
+    mod hook;
     pub(crate) mod image;
     pub(crate) mod ipc;
     pub(crate) mod libcudnn;

@@ -142,7 +142,7 @@ fn well_known_capacities_are_what_cuda_prints() {
         ("a10g", "22.06 GiB"),
         ("a100-40gb", "39.42 GiB"),
         ("a100-80gb", "79.15 GiB"),
-        ("h100", "79.11 GiB"),
+        ("h100", "79.18 GiB"),
         ("h100-nvl", "93.09 GiB"),
         ("h200", "139.80 GiB"),
         ("b200", "178.36 GiB"),

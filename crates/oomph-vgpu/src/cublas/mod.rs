@@ -5,7 +5,8 @@
 //! default size under `CUBLAS_WORKSPACE_CONFIG` and `cublasSetWorkspace`: `:4096:2:16:8`, which is 8,320 KiB, before
 //! Hopper, and 32 MiB from Hopper on. It is charged at creation, and given back when the program brings its own, as
 //! PyTorch does before its first multiplication (whose workspace is in PyTorch's own figures). That the library waits
-//! for the first multiplication is not modelled. Kernels that it loads belong to the context's cost.
+//! for the first multiplication is not modelled. Kernels that it loads belong to the context's cost. Where it was read what
+//! a handle takes (`holdings`), that is charged in its place, and held as long as the handle.
 #![allow(clippy::too_many_arguments, reason = "the parameters are those of cuBLAS's header")]
 
 pub mod products;
@@ -21,7 +22,7 @@ use oomph_ledger::Kind;
 use crate::boundary::{Handle, Memory, Object, Out, Room, hand_out, statuses};
 use crate::cublas::versions::{library_version, property, runtime_number};
 use crate::gpu::gpu;
-use crate::{device, transfer};
+use crate::{device, holdings, transfer};
 
 statuses! {
     /// `cublasStatus_t`
@@ -49,8 +50,9 @@ pub struct Context {
     math_mode: AtomicI32,
     sm_count_target: AtomicI32,
     card: usize,
-    /// Bytes of the default workspace that are charged.
+    /// Bytes of the default workspace that are charged, and whether they stay when the program brings its own.
     workspace: AtomicU64,
+    stays: bool,
 }
 
 // SAFETY: all fields that change are atomic.
@@ -61,7 +63,7 @@ unsafe impl Object for Context {
 }
 
 impl Context {
-    fn new(card: usize, workspace: u64) -> Context {
+    fn new(card: usize, workspace: u64, stays: bool) -> Context {
         Context {
             magic: AtomicU64::new(MAGIC),
             stream: AtomicUsize::new(0),
@@ -71,6 +73,7 @@ impl Context {
             sm_count_target: AtomicI32::new(0),
             card,
             workspace: AtomicU64::new(workspace),
+            stays,
         }
     }
 
@@ -97,11 +100,12 @@ fn known<'a>(handle: &'a Handle<'_, Context>) -> Result<&'a Context, CublasStatu
 pub fn cublasCreate_v2(out: Out<'_, *mut c_void>) -> Result<(), CublasStatus> {
     let out = out.given().ok_or(CublasStatus::INVALID_VALUE)?;
     let device = device::activate_current().map_err(|_| CublasStatus::NOT_INITIALIZED)?;
-    let workspace = default_workspace(device.description.cc_major);
+    let held = holdings::of(&device.description).cublas;
+    let workspace = if held > 0 { held } else { default_workspace(device.description.cc_major) };
     if !gpu().charge(device.card, Kind::Library, workspace) {
         return Err(CublasStatus::ALLOC_FAILED);
     }
-    out.set(hand_out(Context::new(device.card, workspace)));
+    out.set(hand_out(Context::new(device.card, workspace, held > 0)));
     Ok(())
 }
 
@@ -120,7 +124,7 @@ pub fn cublasSetWorkspace_v2(
     size: usize,
 ) -> Result<(), CublasStatus> {
     let known = known(&handle)?;
-    if !workspace.is_null() && size > 0 {
+    if !workspace.is_null() && size > 0 && !known.stays {
         known.release_workspace();
     }
     Ok(())
@@ -339,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_handle_remembers_what_is_set() {
-        let address = hand_out(Context::new(0, 0));
+        let address = hand_out(Context::new(0, 0, false));
         // SAFETY: the handle is alive until it is destroyed in the last call.
         let handle = || unsafe { pass::<Any, Handle<Context>>(address) };
         let mut value = -1;

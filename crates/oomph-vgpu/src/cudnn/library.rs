@@ -7,14 +7,25 @@ use std::ffi::{CStr, c_void};
 use super::object::{self, Handle, Kind, change, known};
 use super::source::{source, warn};
 use crate::boundary::{Out, Room};
-use crate::device;
 use crate::gpu::gpu;
 use crate::libcudnn::status::{CudnnStatus, Result};
 use crate::libcudnn::{Source, real};
+use crate::{device, holdings};
 
 /// What a library handle holds. Only its stream can be read back.
 pub struct Library {
     stream: *mut c_void,
+    /// The card that it was made on, and bytes that are charged for it.
+    charged: (usize, u64),
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        let (card, bytes) = self.charged;
+        if bytes > 0 {
+            gpu().release(card, oomph_ledger::Kind::Library, bytes);
+        }
+    }
 }
 
 impl Kind for Library {
@@ -24,11 +35,16 @@ impl Kind for Library {
 /// Makes a handle.
 pub fn cudnnCreate(out: Out<'_, *mut c_void>) -> Result<()> {
     // A program makes its context with this call at the latest, as cuDNN's own calls to the runtime would.
-    if device::activate_current().is_err() {
+    let Ok(device) = device::activate_current() else {
         out.set(std::ptr::null_mut());
         return Err(CudnnStatus::NOT_INITIALIZED);
+    };
+    let bytes = holdings::of(&device.description).cudnn;
+    if bytes > 0 && !gpu().charge(device.card, oomph_ledger::Kind::Library, bytes) {
+        out.set(std::ptr::null_mut());
+        return Err(CudnnStatus::DEVICE_ALLOCATION_FAILED);
     }
-    object::create(out, Library { stream: std::ptr::null_mut() })
+    object::create(out, Library { stream: std::ptr::null_mut(), charged: (device.card, bytes) })
 }
 
 /// Ends a handle.

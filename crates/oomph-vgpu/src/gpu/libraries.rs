@@ -102,6 +102,9 @@ pub struct Libraries {
     pub processors: Once<usize>,
     /// The number of the runtime, as the program's own copy has it.
     pub runtime_version: Once<c_int>,
+    /// Whether the first handle of cuSOLVER, and NCCL's kernels, are charged.
+    pub solver_charged: AtomicBool,
+    pub nccl_charged: AtomicBool,
 }
 
 impl Libraries {
@@ -119,6 +122,8 @@ impl Libraries {
             runtime_number: Once::new(),
             processors: Once::new(),
             runtime_version: Once::new(),
+            solver_charged: AtomicBool::new(false),
+            nccl_charged: AtomicBool::new(false),
         }
     }
 }

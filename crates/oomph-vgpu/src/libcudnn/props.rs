@@ -109,7 +109,7 @@ pub mod tests {
             memory_clock_khz: 2_619_000,
             bus_width_bits: 5120,
             pci_device_id: 0x2330,
-            capacity_bytes: 84_942_979_072,
+            capacity_bytes: 85_017_493_504,
             ordinal: 0,
         }
     }

@@ -12,6 +12,8 @@ statuses! {
         BAD_PARAM = 2000,
         /// cuDNN has no such operation.
         NOT_SUPPORTED = 3000,
+        /// The card cannot hold what a handle takes.
+        DEVICE_ALLOCATION_FAILED = 4004,
     }
 }
 

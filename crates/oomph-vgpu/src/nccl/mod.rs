@@ -21,6 +21,7 @@ use crate::boundary::{Handle, In, Items, Object, Out, Room, hand_out, statuses};
 use crate::cublas::versions::library_version;
 use crate::device::{self, Device};
 use crate::gpu::gpu;
+use crate::holdings;
 use crate::nccl::exchange::Meeting;
 
 statuses! {
@@ -139,6 +140,15 @@ fn create(ranks: c_int, rank: c_int, ordinal: usize, name: Option<&str>) -> Made
         splits: AtomicU64::new(0),
     };
     communicator.charge(memory::COMMUNICATOR)?;
+    let kernels = holdings::of(&device.description).nccl;
+    if kernels > 0 && !gpu().libraries.nccl_charged.swap(true, Ordering::Relaxed) {
+        // They stay when the communicator ends.
+        if !gpu().charge(device.card, Kind::Library, kernels) {
+            gpu().libraries.nccl_charged.store(false, Ordering::Relaxed);
+            communicator.release();
+            return Err(NcclStatus::UNHANDLED_CUDA_ERROR);
+        }
+    }
     Ok(hand_out(communicator))
 }
 
