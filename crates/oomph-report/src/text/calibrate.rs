@@ -84,10 +84,21 @@ fn figure(card: Option<u64>, twin: Option<u64>) -> (String, bool) {
         (Some(card), Some(twin)) if card == twin => (size(card), true),
         (Some(card), Some(twin)) => {
             let sign = if twin > card { '+' } else { '-' };
-            (format!("{} ({sign}{})", size(card), size(card.abs_diff(twin))), false)
+            (format!("{} ({sign}{})", size(card), short(card.abs_diff(twin))), false)
         }
         (Some(card), None) => (size(card), true),
         (None, _) => ("not known".into(), true),
+    }
+}
+
+/// A size with as many digits as leave room for it beside another in a column.
+fn short(bytes: u64) -> String {
+    let text = size(bytes);
+    let Some((number, unit)) = text.split_once(' ') else { return text };
+    match number.parse::<f64>() {
+        Ok(number) if number >= 10.0 => format!("{number:.0} {unit}"),
+        Ok(number) => format!("{number:.1} {unit}"),
+        Err(_) => text,
     }
 }
 
