@@ -112,10 +112,12 @@ pub fn get(descriptor: Descriptor<'_>, name: i32, places: Places<'_>, count: Out
     status
 }
 
-/// The workspace of a plan on a card, of what the library says without one.
+/// The workspace of a plan on the current card, of what the library says without one.
 fn on_a_card(plan: Descriptor<'_>, bytes: i64) -> i64 {
-    let most = gpu().cudnn.computations.lock().most_workspace(plan.address());
-    most.and_then(|most| i64::try_from(most).ok()).map_or(bytes, |most| bytes.min(most))
+    let known = gpu().cudnn.computations.lock().workspace(plan.address());
+    let (Some(known), Ok(said), Some(device)) = (known, u64::try_from(bytes), device::current()) else { return bytes };
+    let card = &device.description;
+    i64::try_from(known.on(said, card.cc_major, card.sm_count)).unwrap_or(bytes)
 }
 
 /// Finalizes a descriptor.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::attribute::{ATTR_TENSOR_DIMENSIONS, ATTR_TENSOR_STRIDES, ATTR_TENSOR_TYPE, Elements, TYPE_DESCRIPTOR};
 use super::data_type;
-use super::matrices::{self, MOST_DIMENSIONS, Shape};
+use super::on_card::{self, MOST_DIMENSIONS, Shape, Wanted, Workspace};
 use crate::work::{Number, Product};
 
 /// The filter, input and output of the three operations of convolution, or their gradients: forward, the gradient of the input,
@@ -35,8 +35,8 @@ struct Known {
     /// For what is made of operations: what they compute.
     operations: u64,
     bytes: u64,
-    /// For what is made of one convolution that is a product of matrices: the most workspace it takes on a card.
-    most_workspace: Option<u64>,
+    /// For what is made of one convolution: how its workspace on a card differs from what the library says.
+    workspace: Option<Workspace>,
 }
 
 /// What is known of all of them, by their addresses.
@@ -109,9 +109,9 @@ impl Computations {
         Some(Product { number: number(own.kind).0, operations, bytes })
     }
 
-    /// The most workspace that a plan takes on a card, where the library without one says more.
-    pub fn most_workspace(&self, plan: usize) -> Option<u64> {
-        self.0.get(&plan)?.most_workspace
+    /// How the workspace of a plan on a card differs from what the library says, where that is known.
+    pub fn workspace(&self, plan: usize) -> Option<Workspace> {
+        self.0.get(&plan)?.workspace
     }
 }
 
@@ -126,15 +126,15 @@ impl Known {
         } else if OUTPUTS.contains(&name) {
             self.output = Some((part.elements, part.shape));
         } else if let Some((operations, bytes)) = part.computes() {
-            // With another operation in the graph it is no product alone.
-            self.most_workspace = part.most_workspace.filter(|_| self.operations == 0);
+            // With another operation in the graph it is no convolution alone.
+            self.workspace = part.workspace.filter(|_| self.operations == 0);
             self.operations = self.operations.saturating_add(operations);
             self.bytes = self.bytes.saturating_add(bytes);
             self.kind = part.kind;
         }
         if let (Some((filter, each, w)), Some((output, y)), Some((input, x))) = (self.filter, self.output, self.input) {
-            let wanted = if self.is_filters_gradient { matrices::Wanted::Filter } else { matrices::Wanted::Images };
-            self.most_workspace = matrices::workspace(wanted, self.kind, &w, &x, &y);
+            let wanted = if self.is_filters_gradient { Wanted::Filter } else { Wanted::Images };
+            self.workspace = on_card::workspace(wanted, self.kind, &w, &x, &y);
             // Each element of the output is a sum over one output channel's filter, whichever of the three is computed.
             self.operations = output.saturating_mul(each).saturating_mul(2);
             let size = number(self.kind).1;
