@@ -304,3 +304,27 @@ pub fn describe(real: &Real, props: &props::Props) -> std::result::Result<Descri
     real.finalize(descriptor).map_err(refused)?;
     Ok(descriptor)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_compilers_library_is_found_beside_the_wheels_of_cudnn() {
+        let root = std::env::temp_dir().join(format!("oomph-nvrtc-{}", std::process::id()));
+        for folder in ["cudnn/lib", "cu13/lib", "cuda_nvrtc/lib", "cuda_runtime/lib"] {
+            fs::create_dir_all(root.join("nvidia").join(folder)).expect("a folder can be made");
+        }
+        let new = root.join("nvidia/cu13/lib/libnvrtc-builtins.so.13.0");
+        let old = root.join("nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.8");
+        for file in [&new, &old, &root.join("nvidia/cu13/lib/libnvrtc.so.13")] {
+            fs::write(file, "").expect("a file can be made");
+        }
+        let mut found = compilers_builtins(&root.join("nvidia/cudnn/lib/libcudnn.so.9"));
+        found.sort();
+        assert_eq!(found, [new, old]);
+        fs::remove_dir_all(&root).expect("the folder is there");
+        assert_eq!(compilers_builtins(Path::new("libcudnn.so.9")), [] as [PathBuf; 0]);
+    }
+}
