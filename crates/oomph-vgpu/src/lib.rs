@@ -45,6 +45,7 @@ mod library {
     pub(crate) mod device;
     pub(crate) mod device_log;
     pub(crate) mod driver;
+    pub(crate) mod errors;
     pub(crate) mod exports;
     pub(crate) mod fork;
     pub(crate) mod gpu;

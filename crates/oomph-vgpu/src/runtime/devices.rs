@@ -6,8 +6,8 @@ use crate::boundary::{Out, Room, Text};
 use crate::cuda::{Opaque, devices, driver_version, functions, peers, procedures};
 use crate::device::{self, Device};
 use crate::gpu::gpu;
-use crate::status::{self, CudaStatus, RuntimeStatus};
-use crate::{capture, cuda, loader, pool};
+use crate::status::{CudaStatus, RuntimeStatus};
+use crate::{capture, cuda, errors, loader, pool};
 
 functions! { RuntimeStatus:
     cudaGetDeviceCount(count: Out<'_, c_int>) = {
@@ -58,12 +58,12 @@ functions! { RuntimeStatus:
 
 /// What an error code means.
 pub fn cudaGetErrorString(code: c_int) -> &'static CStr {
-    status::text(code)
+    errors::of_runtime(code).1
 }
 
 /// The runtime's name of an error code.
 pub fn cudaGetErrorName(code: c_int) -> &'static CStr {
-    status::runtime_name(code)
+    errors::of_runtime(code).0
 }
 
 /// The card with an ordinal of this process, as the runtime answers for one that is not there.
