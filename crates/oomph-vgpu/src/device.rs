@@ -11,6 +11,9 @@ use crate::gpu::gpu;
 pub use crate::gpu::{Device, uuid_text};
 use crate::status::CudaStatus;
 
+/// The slot of every card on its PCI bus, which CUDA calls its device id.
+pub const PCI_SLOT: u64 = 0;
+
 impl Device {
     /// What it can hold, in bytes.
     pub fn capacity_bytes(&self) -> u64 {
