@@ -2,6 +2,7 @@
 //! here.
 
 use std::cell::Cell;
+
 use crate::boundary::{Status, statuses};
 
 statuses! {

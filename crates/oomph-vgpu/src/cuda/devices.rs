@@ -15,7 +15,18 @@ pub fn get(ordinal: c_int) -> Result<Device, CudaStatus> {
 
 /// Writes an attribute of a card.
 pub fn attribute(value: Out<'_, c_int>, attribute: c_int, ordinal: c_int) -> Result<(), CudaStatus> {
-    value.set(attributes::of(get(ordinal)?, ordinal, attribute));
+    write_attribute(value, get(ordinal)?, ordinal, attribute)
+}
+
+/// Writes an attribute of a card that was found.
+pub fn write_attribute(
+    value: Out<'_, c_int>,
+    device: Device,
+    ordinal: c_int,
+    attribute: c_int,
+) -> Result<(), CudaStatus> {
+    let value = value.given().ok_or(CudaStatus::INVALID_VALUE)?;
+    value.set(attributes::of(device, ordinal, attribute).ok_or(CudaStatus::INVALID_VALUE)?);
     Ok(())
 }
 

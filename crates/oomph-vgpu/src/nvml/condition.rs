@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use crate::boundary::{Out, Record, Room, Status};
+use crate::cuda::attributes::has_error_correction;
 use crate::nvml::{Card, NvmlStatus, find, numbers, put_text};
 
 /// Degrees Celsius of an idle card, and where cards slow down and stop.
@@ -89,11 +90,6 @@ pairs! {
 /// Whether cards of this name can be sliced (A100, A30, H100 and newer data-centre cards).
 fn can_slice(name: &str) -> bool {
     ["A100", "A30", "H100", "H200", "H20", "GH200", "B200", "B300"].iter().any(|known| name.contains(known))
-}
-
-/// Whether cards of this name protect their memory by default: those of data centres.
-fn has_error_correction(name: &str) -> bool {
-    !["GeForce", "TITAN", "RTX", "Quadro", "Orin"].iter().any(|known| name.contains(known))
 }
 
 /// The card is not sliced, now or after a reset.

@@ -7,7 +7,7 @@ use crate::cuda::{Opaque, devices, driver_version, functions, peers, procedures}
 use crate::device::{self, Device};
 use crate::gpu::gpu;
 use crate::status::{CudaStatus, RuntimeStatus};
-use crate::{capture, cuda, errors, loader, pool};
+use crate::{capture, errors, loader, pool};
 
 functions! { RuntimeStatus:
     cudaGetDeviceCount(count: Out<'_, c_int>) = {
@@ -26,7 +26,7 @@ functions! { RuntimeStatus:
         any_device()
     };
     cudaDeviceGetAttribute(value: Out<'_, c_int>, attribute: c_int, ordinal: c_int)
-        = value.set(cuda::attributes::of(get(ordinal)?, ordinal, attribute));
+        = devices::write_attribute(value, get(ordinal)?, ordinal, attribute);
     cudaDeviceGetPCIBusId(text: Room<'_, u8>, _length: c_int, ordinal: c_int)
         = devices::write_pci_bus_id(text, ordinal);
     cudaDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: Text<'_>) = devices::by_pci_bus_id(ordinal, text);
