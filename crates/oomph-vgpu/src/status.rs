@@ -22,16 +22,22 @@ statuses! {
         INVALID_IMAGE = 200,
         /// No context is current.
         INVALID_CONTEXT = 201,
+        /// The card has no such limit.
+        UNSUPPORTED_LIMIT = 215,
         /// `CUDA_ERROR_FILE_NOT_FOUND`.
         FILE_NOT_FOUND = 301,
         /// A handle is not one that was handed out.
         INVALID_HANDLE = 400,
+        /// The object is in no state for this.
+        ILLEGAL_STATE = 401,
         /// A name is unknown.
         NOT_FOUND = 500,
         /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`
         PEER_ACCESS_UNSUPPORTED = 217,
         /// Peer access is on already.
         PEER_ACCESS_ALREADY_ENABLED = 704,
+        /// The memory was not registered.
+        HOST_MEMORY_NOT_REGISTERED = 713,
         /// The virtual GPU does not do this.
         NOT_SUPPORTED = 801,
         /// The call is not permitted while a stream is capturing.

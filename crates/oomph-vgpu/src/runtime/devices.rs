@@ -37,7 +37,7 @@ functions! { RuntimeStatus:
     cudaDeviceGetP2PAttribute(value: Out<'_, c_int>, attribute: c_int, source: c_int, target: c_int)
         = devices::link_attribute(value, attribute, source, target);
     cudaDeviceGetLimit(value: Out<'_, usize>, limit: c_int) = devices::limit(value, limit);
-    cudaDeviceSetLimit(_limit: c_int, _value: usize) = ();
+    cudaDeviceSetLimit(limit: c_int, value: usize) = devices::set_limit(device::activate_current()?, limit, value);
     cudaDeviceGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_int>)
         = devices::priorities(least, greatest);
     cudaDeviceSynchronize() = synchronize();
