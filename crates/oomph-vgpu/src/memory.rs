@@ -255,7 +255,7 @@ pub fn unregister_host(pointer: *mut c_void) -> Result<(), CudaStatus> {
             space.remove(block.start);
             Ok(())
         }
-        _ => Err(CudaStatus::INVALID_VALUE),
+        _ => Err(CudaStatus::HOST_MEMORY_NOT_REGISTERED),
     }
 }
 
