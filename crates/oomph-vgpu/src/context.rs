@@ -1,7 +1,7 @@
 //! What a context takes of a card beyond what it begins with: larger stacks, and streams.
 //!
 //! The driver keeps a stack for every thread that can be resident, so that a larger stack takes memory at once, when the
-//! limit is set. It keeps what it took when the limit is lowered. What streams take was read on one generation of cards.
+//! limit is set, and gives it back when the limit is lowered. What streams take was read on one generation of cards.
 
 use std::sync::atomic::Ordering;
 
@@ -65,14 +65,16 @@ fn charge(device: Device, bytes: u64) -> Result<(), CudaStatus> {
     Ok(())
 }
 
-/// Takes what stacks of this size, in bytes, need more than the largest so far.
-pub fn grow_stack(device: Device, stack: u64) -> Result<(), CudaStatus> {
+/// Makes the stack of a thread as large as this, in bytes.
+pub fn set_stack(device: Device, stack: u64) -> Result<(), CudaStatus> {
     let Some(changes) = changes(device) else { return Ok(()) };
-    let before = changes.stack.fetch_max(stack, Ordering::Relaxed);
-    let more = stack_bytes(device, stack).saturating_sub(stack_bytes(device, before));
-    charge(device, more).inspect_err(|_| changes.stack.store(before, Ordering::Relaxed))?;
-    if more > 0 {
-        gpu().log.note(Logged::Context, device.card, 0, more as usize);
+    let before = changes.stack.swap(stack, Ordering::Relaxed);
+    let (old, new) = (stack_bytes(device, before), stack_bytes(device, stack));
+    if new < old {
+        gpu().release(device.card, Kind::Context, old - new);
+    } else if new > old {
+        charge(device, new - old).inspect_err(|_| changes.stack.store(before, Ordering::Relaxed))?;
+        gpu().log.note(Logged::Context, device.card, 0, (new - old) as usize);
     }
     Ok(())
 }

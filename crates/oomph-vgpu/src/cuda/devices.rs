@@ -126,7 +126,7 @@ pub fn set_limit(device: Device, limit: c_int, value: usize) -> Result<(), CudaS
     };
     let set = set_limit_of(device, limit).ok_or(CudaStatus::UNSUPPORTED_LIMIT)?;
     if limit == STACK {
-        context::grow_stack(device, value)?;
+        context::set_stack(device, value)?;
     }
     set.store(value, Ordering::Relaxed);
     Ok(())

@@ -14,7 +14,7 @@ const LIMITS: usize = 7;
 pub struct Context {
     /// The limits that it set, by their numbers in `CUlimit`; 0 where it set none.
     pub limits: [AtomicU64; LIMITS],
-    /// The largest stack of a thread that was charged, in bytes; 0 where none was.
+    /// The stack of a thread that is charged, in bytes; 0 where none is.
     pub stack: AtomicU64,
     /// Streams that live.
     pub streams: AtomicU64,
