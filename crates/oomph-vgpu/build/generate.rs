@@ -196,7 +196,9 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
     write_head(code, name, function, |index| answered || is_written(function.params, index));
     let id = function.id;
     if let Some(refusal) = refusal(name, function) {
-        let _ = writeln!(code, "    if crate::gpu::gpu().is_refused() {{ return {refusal}; }}");
+        // The runtime and the libraries make the driver ready themselves; who calls it without them calls `cuInit` first.
+        let asks = if function.library == "driver" && name != "cuInit" { "is_unready" } else { "is_refused" };
+        let _ = writeln!(code, "    if crate::gpu::gpu().{asks}() {{ return {refusal}; }}");
     }
     match function.class {
         Class::Answered => {

@@ -71,7 +71,7 @@ pub fn end(stream: &'static Stream) -> Result<*mut c_void, CudaStatus> {
     let mut sessions = gpu().captures.sessions.lock();
     let Some(index) = sessions.iter().position(|session| ptr::eq(session.origin, stream)) else {
         return Err(if stream.capture.load(Ordering::Relaxed) == 0 {
-            CudaStatus::INVALID_VALUE
+            CudaStatus::ILLEGAL_STATE
         } else {
             CudaStatus::CAPTURE_UNMATCHED
         });

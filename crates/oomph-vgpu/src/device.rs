@@ -6,10 +6,14 @@ use std::sync::atomic::Ordering;
 
 use oomph_ledger::{Kind, MAX_DEVICES};
 
+use crate::context;
 use crate::device_log::Kind as Logged;
 use crate::gpu::gpu;
 pub use crate::gpu::{Device, uuid_text};
 use crate::status::CudaStatus;
+
+/// The slot of every card on its PCI bus, which CUDA calls its device id.
+pub const PCI_SLOT: u64 = 0;
 
 impl Device {
     /// What it can hold, in bytes.
@@ -22,7 +26,7 @@ thread_local! {
     // CUDA keeps a current card and a stack of contexts for each thread. `const` and without a destructor, so that a
     // thread's end runs no code of this library.
     static CURRENT: Cell<usize> = const { Cell::new(0) };
-    static STACK: Cell<Stack> = const { Cell::new(Stack { depth: 0, devices: [0; STACK_DEPTH] }) };
+    static STACK: Cell<Stack> = const { Cell::new(Stack { depth: 0, devices: [0; STACK_DEPTH], emptied: false }) };
 }
 
 /// Deeper context stacks than any program's.
@@ -33,6 +37,8 @@ const STACK_DEPTH: usize = 32;
 struct Stack {
     depth: usize,
     devices: [u8; STACK_DEPTH],
+    /// The program took the last context off at some time.
+    emptied: bool,
 }
 
 /// The addresses that stand for contexts. A constant: what lies there is never used, only where it lies.
@@ -80,6 +86,7 @@ pub fn activate(device: Device) -> Result<(), CudaStatus> {
     if context.load(Ordering::Relaxed) || context.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
+    gpu.used();
     if gpu.charge(device.card, Kind::Context, device.description.context_bytes) {
         gpu.log.note(Logged::Context, device.card, 0, device.description.context_bytes as usize);
         Ok(())
@@ -95,6 +102,20 @@ pub fn activate_current() -> Result<Device, CudaStatus> {
     bind_thread();
     activate(device)?;
     Ok(device)
+}
+
+/// The current card for a function of the driver API, which refuses to work without a context. The runtime gives threads a
+/// context at more calls than are noted here, so that a thread is refused only where the process has no context at all, or
+/// where the program took the thread's own away.
+pub fn require_context() -> Result<Device, CudaStatus> {
+    let stack = STACK.get();
+    if stack.depth == 0 {
+        let is_any = gpu().contexts.iter().any(|context| context.load(Ordering::Relaxed));
+        if stack.emptied || !is_any {
+            return Err(if gpu().visible().is_empty() { CudaStatus::NO_DEVICE } else { CudaStatus::INVALID_CONTEXT });
+        }
+    }
+    activate_current()
 }
 
 /// Gives a thread without a current context that of its current card, as every call of the runtime that needs one does.
@@ -116,7 +137,8 @@ pub fn is_active(device: Device) -> bool {
 /// Destroys a card's primary context; what the program allocated in it stays charged until it is freed.
 pub fn deactivate(device: Device) {
     if gpu().contexts.get(device.card).is_some_and(|context| context.swap(false, Ordering::Relaxed)) {
-        gpu().release(device.card, Kind::Context, device.description.context_bytes);
+        gpu().release(device.card, Kind::Context, device.description.context_bytes + context::taken(device));
+        context::forget(device);
     }
 }
 
@@ -159,6 +181,7 @@ pub fn pop_context() -> *mut c_void {
     let popped = current_context();
     let mut stack = STACK.get();
     stack.depth = stack.depth.saturating_sub(1);
+    stack.emptied |= stack.depth == 0 && !popped.is_null();
     STACK.set(stack);
     if let Some(device) = stack.depth.checked_sub(1).and_then(|top| stack.devices.get(top)) {
         CURRENT.set(usize::from(*device));

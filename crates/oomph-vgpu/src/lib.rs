@@ -31,6 +31,7 @@ mod library {
     pub(crate) mod books;
     pub(crate) mod boundary;
     pub(crate) mod capture;
+    pub(crate) mod context;
     pub(crate) mod cubin;
     pub(crate) mod cublas;
     pub(crate) mod cublaslt;
@@ -45,6 +46,7 @@ mod library {
     pub(crate) mod device;
     pub(crate) mod device_log;
     pub(crate) mod driver;
+    pub(crate) mod errors;
     pub(crate) mod exports;
     pub(crate) mod fork;
     pub(crate) mod gpu;

@@ -12,7 +12,7 @@ use crate::space::{Block, GRANULE, Place};
 use crate::status::CudaStatus;
 use crate::{capture, pool};
 
-/// Requests below this share a granule, as the driver lets them; in bytes.
+/// Requests up to this share a granule, as the driver lets them; in bytes.
 const SMALL: usize = 1 << 20;
 /// Alignment of what shares a granule, in bytes.
 const SMALL_ALIGNMENT: usize = 512;
@@ -34,7 +34,7 @@ pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> R
     }
     let gpu = gpu();
     // Managed memory may exceed the card: its pages migrate. Only what fits is charged.
-    let (start, span) = if size < SMALL && kind == Kind::Malloc {
+    let (start, span) = if size <= SMALL && kind == Kind::Malloc {
         let span = size.next_multiple_of(SMALL_ALIGNMENT);
         (small(device, span)?, span)
     } else {
@@ -255,7 +255,7 @@ pub fn unregister_host(pointer: *mut c_void) -> Result<(), CudaStatus> {
             space.remove(block.start);
             Ok(())
         }
-        _ => Err(CudaStatus::INVALID_VALUE),
+        _ => Err(CudaStatus::HOST_MEMORY_NOT_REGISTERED),
     }
 }
 

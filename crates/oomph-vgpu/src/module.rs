@@ -29,12 +29,15 @@ impl Attributes {
 /// Global variables that take less than this together, in bytes, are part of what a context takes.
 const SMALL_GLOBALS: usize = 1 << 20;
 
-/// Loads an image: a cubin, a fat binary or PTX. An image that holds nothing is loaded like any other.
+/// Loads an image: a cubin, a fat binary or PTX. An image that holds nothing is loaded like any other, and so is PTX that
+/// a driver could not compile: its text is not looked at.
 pub fn load(image: Memory<'_>) -> Result<*mut c_void, CudaStatus> {
     let image = NonNull::new(image.address().cast::<u8>()).ok_or(CudaStatus::INVALID_VALUE)?;
     // SAFETY: a program passes a whole image, as CUDA requires; the reader looks at headers first and at no more than they
     // announce.
     let module = match unsafe { image::code(image) } {
+        // SAFETY: as above; a text ends with a zero byte.
+        None if unsafe { image::is_other_text(image) } => return Err(CudaStatus::INVALID_IMAGE),
         None => Module { kernels: None, globals: None },
         Some(code) => Module { globals: Some(LoadedVariables::of(code.globals)?), kernels: Some(code.kernels) },
     };

@@ -1,7 +1,7 @@
 //! Stream-ordered pools: `cudaMallocAsync` and `cudaMemPool*`.
 //!
-//! A pool takes memory from the card in granules and keeps up to its release threshold of it when blocks are freed,
-//! until the next synchronisation or trim. Work on the virtual card is done the moment it is launched, so a freed block
+//! A pool takes memory from the card in multiples of 32 MiB, to which it adds what is free at its end, and keeps up to its
+//! release threshold of it when blocks are freed, until the next synchronisation or trim. Work on the virtual card is done the moment it is launched, so a freed block
 //! is at once free to reuse on any stream.
 
 use std::ffi::c_void;
@@ -18,7 +18,7 @@ use crate::status::CudaStatus;
 
 /// Alignment of a pool's blocks, in bytes.
 const ALIGNMENT: usize = 512;
-/// The least that a pool takes from the card at once, in bytes, as drivers do.
+/// A pool takes multiples of this from the card, in bytes, as drivers do.
 const GROWTH: usize = 32 << 20;
 
 /// Attributes of a pool, by the numbers that both APIs give them: bytes it may keep when all is free, bytes held of the
@@ -99,33 +99,88 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, CudaStatu
 impl Pool {
     /// Takes more of the card and a block out of it.
     fn grow(&mut self, span: usize) -> Result<usize, CudaStatus> {
+        let grown = match self.grow_in_place(span) {
+            true => Ok(()),
+            false => self.grow_elsewhere(span),
+        };
+        grown.and_then(|()| self.free.take(span).ok_or(CudaStatus::OUT_OF_MEMORY))
+    }
+
+    /// Takes more right after the newest range, so that what is free at its end is part of the block. Returns whether that
+    /// was possible.
+    fn grow_in_place(&mut self, span: usize) -> bool {
+        let Some(end) = self.ranges.last().map(|(start, size)| start + size) else { return false };
+        let tail = self.free.ending_at(end).map_or(0, |(_, size)| size);
+        let Some(size) = span.saturating_sub(tail).checked_next_multiple_of(GROWTH) else { return false };
         let gpu = gpu();
-        let exact = span.checked_next_multiple_of(GRANULE).ok_or(CudaStatus::OUT_OF_MEMORY)?;
-        let wanted = exact.max(GROWTH);
+        if !gpu.space.lock().take_at(end, size) {
+            return false;
+        }
+        if !gpu.charge_if_free(self.card, Kind::Pool, size as u64) {
+            gpu.space.lock().give(end, size);
+            return false;
+        }
+        self.add(end, size, size);
+        true
+    }
+
+    /// Takes more at other addresses. The whole granules that are free at the end of the newest range move there: a driver
+    /// maps memory to the addresses where it is needed.
+    fn grow_elsewhere(&mut self, span: usize) -> Result<(), CudaStatus> {
+        let gpu = gpu();
+        let missing = |pool: &Self, unit: usize| {
+            let (_, moved) = pool.movable();
+            span.saturating_sub(moved).checked_next_multiple_of(unit).ok_or(CudaStatus::OUT_OF_MEMORY)
+        };
+        let wanted = missing(self, GROWTH)?;
         // A card that is nearly full still gives what is needed, after the pool's own free ranges went back.
         let size = if gpu.charge_if_free(self.card, Kind::Pool, wanted as u64) {
             wanted
         } else {
             self.trim(0);
+            let exact = missing(self, GRANULE)?;
             if !gpu.charge(self.card, Kind::Pool, exact as u64) {
                 gpu.log_refusal(self.card, exact);
                 return Err(CudaStatus::OUT_OF_MEMORY);
             }
             exact
         };
-        let Some(start) = gpu.take_addresses(size) else {
+        let (from, moved) = self.movable();
+        let Some(start) = moved.checked_add(size).and_then(|size| gpu.take_addresses(size)) else {
             gpu.release(self.card, Kind::Pool, size as u64);
             return Err(CudaStatus::OUT_OF_MEMORY);
         };
+        if moved > 0 && self.free.take_exact(from, moved) {
+            if let Some((start, size)) = self.ranges.pop()
+                && size > moved
+            {
+                self.ranges.push((start, size - moved));
+            }
+            gpu.log.note(Logged::Give, self.card, from, moved);
+            gpu.space.lock().give(from, moved);
+        }
+        self.add(start, moved + size, size);
+        Ok(())
+    }
+
+    /// The whole granules that are free at the end of the newest range, as start and size.
+    fn movable(&self) -> (usize, usize) {
+        let Some(&(first, size)) = self.ranges.last() else { return (0, 0) };
+        let end = first + size;
+        let Some((free, _)) = self.free.ending_at(end) else { return (0, 0) };
+        let start = free.next_multiple_of(GRANULE).max(first);
+        (start, end.saturating_sub(start))
+    }
+
+    /// Enters a range of which so many bytes were taken of the card just now.
+    fn add(&mut self, start: usize, size: usize, taken: usize) {
+        let gpu = gpu();
         gpu.log.note(Logged::Take, self.card, start, size);
         gpu.activity.pool_grew(std::mem::take(&mut self.gave_back));
         self.ranges.push((start, size));
-        self.counters.reserved += size as u64;
+        self.counters.reserved += taken as u64;
         self.counters.reserved_high = self.counters.reserved_high.max(self.counters.reserved);
-        if size > span {
-            self.free.give(start + span, size - span);
-        }
-        Ok(start)
+        self.free.give(start, size);
     }
 
     /// Gives back ranges that are wholly free, until no more than `keep` bytes are held.

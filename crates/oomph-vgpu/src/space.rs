@@ -71,6 +71,12 @@ impl FreeRanges {
         self.by_size.remove(&(size, start));
     }
 
+    /// The free range that ends at an address, as start and size.
+    pub fn ending_at(&self, end: usize) -> Option<(usize, usize)> {
+        let (&start, &size) = self.by_start.range(..end).next_back()?;
+        (start + size == end).then_some((start, size))
+    }
+
     /// Takes exactly these addresses, if all of them are free.
     pub fn take_exact(&mut self, start: usize, size: usize) -> bool {
         let Some((&at, &length)) = self.by_start.range(..=start).next_back() else { return false };
@@ -156,6 +162,11 @@ impl Space {
         let (start, size) = reserve(span.max(CHUNK)).or_else(|| reserve(span))?;
         self.free.give(start, size);
         self.free.take(span)
+    }
+
+    /// Takes exactly these addresses, as [`take`](Self::take) does, if nothing else has them.
+    pub fn take_at(&mut self, start: usize, span: usize) -> bool {
+        self.free.take_exact(start, span)
     }
 
     /// Gives address space back and lets go of the pages behind it.

@@ -9,7 +9,7 @@ use crate::boundary::{Any, FromC, Plain};
 pub use crate::gpu::{Event, Stream};
 use crate::gpu::{FreeList, STREAM_MAGIC, gpu};
 use crate::status::CudaStatus;
-use crate::{capture, device, pool};
+use crate::{capture, context, device, pool};
 
 /// The handle of a stream as a program passes it: one that [`create`] returned, or a small number for a default stream.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ fn release<T>(list: &FreeList<T>, object: &'static T) {
 
 /// Creates a stream on the current card.
 pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, CudaStatus> {
-    device::activate_current()?;
+    context::add_stream(device::activate_current()?)?;
     let stream = reuse(&gpu().streams.free_streams).unwrap_or_else(|| Box::leak(Box::new(Stream::new(DEAD))));
     stream.ordinal.store(device::current_ordinal() as u32, Ordering::Relaxed);
     stream.flags.store(flags, Ordering::Relaxed);
@@ -95,6 +95,9 @@ pub fn destroy(handle: StreamHandle) -> Result<(), CudaStatus> {
     }
     let stream = get(handle)?;
     stream.magic.store(DEAD, Ordering::Release);
+    if let Some(device) = device::get(stream.ordinal.load(Ordering::Relaxed) as i32) {
+        context::remove_stream(device);
+    }
     release(&gpu().streams.free_streams, stream);
     Ok(())
 }

@@ -180,12 +180,12 @@ fn check(cuda: &Cuda, held: &[Held]) {
     ranges.sort_unstable();
     assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "blocks overlap: {ranges:x?}");
 
-    // Blocks of a megabyte and more have granules of their own, smaller ones share them, and a pool reports what it has.
+    // Blocks of more than a megabyte have granules of their own, others share them, and a pool reports what it has.
     let (pool, in_blocks) = cuda.pool();
     let (mut least, mut most, mut pooled) = (pool, pool, 0);
     for held in held {
         match held {
-            Held::Plain { size, .. } if *size < MIB => most += GRANULE,
+            Held::Plain { size, .. } if *size <= MIB => most += GRANULE,
             Held::Plain { size, .. } | Held::Physical { size, .. } => {
                 least += size.next_multiple_of(GRANULE);
                 most += size.next_multiple_of(GRANULE);
@@ -210,7 +210,7 @@ fn check(cuda: &Cuda, held: &[Held]) {
 
 /// Sizes as programs ask for them: from a few bytes to more than the card has, most of them ordinary.
 fn sizes() -> impl Strategy<Value = usize> {
-    prop_oneof![4 => 1..MIB, 4 => MIB..64 * MIB, 1 => 64 * MIB..CAPACITY, 1 => Just(2 * CAPACITY), 2 => Just(GRANULE)]
+    prop_oneof![4 => 1..MIB, 4 => MIB..64 * MIB, 1 => 64 * MIB..CAPACITY, 1 => Just(2 * CAPACITY), 2 => Just(GRANULE), 1 => Just(MIB)]
 }
 
 #[derive(Clone, Debug)]

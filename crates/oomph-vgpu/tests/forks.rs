@@ -140,7 +140,13 @@ fn children_of_a_busy_parent_never_hang_and_get_no_card() {
     };
 
     // Before anybody used CUDA a child may: it is the first.
-    assert_eq!(fork(|| cuda.work()), Some(SUCCESS), "the parent had not used CUDA");
+    let first = || {
+        let mut memory = ptr::null_mut();
+        // The runtime makes the driver ready, and the thread's context.
+        // SAFETY: the out-parameter lives.
+        if unsafe { (cuda.malloc)(&raw mut memory, 1 << 20) } == SUCCESS { cuda.work() } else { -1 }
+    };
+    assert_eq!(fork(first), Some(SUCCESS), "the parent had not used CUDA");
 
     let forks: usize = std::env::var("OOMPH_FORKS").ok().and_then(|count| count.parse().ok()).unwrap_or(200);
     let done = AtomicBool::new(false);

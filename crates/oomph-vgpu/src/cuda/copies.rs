@@ -11,16 +11,25 @@ use crate::status::CudaStatus;
 use crate::stream::{self, StreamHandle};
 use crate::transfer;
 
+/// Refuses a place that is null, unless nothing is to be done there.
+fn check(place: Memory<'_>, count: usize) -> Result<(), CudaStatus> {
+    if count > 0 && place.is_null() { Err(CudaStatus::INVALID_VALUE) } else { Ok(()) }
+}
+
 /// A copy between any two places.
-pub fn copy(to: Memory<'_>, from: Memory<'_>, size: usize) {
+pub fn copy(to: Memory<'_>, from: Memory<'_>, size: usize) -> Result<(), CudaStatus> {
+    check(to, size)?;
+    check(from, size)?;
     // SAFETY: see the module's description.
     unsafe { transfer::requested(to.address(), from.address(), size) };
+    Ok(())
 }
 
 /// A copy between any two places, counted where a stream captures.
-pub fn copy_on(stream: StreamHandle, to: Memory<'_>, from: Memory<'_>, size: usize) {
+pub fn copy_on(stream: StreamHandle, to: Memory<'_>, from: Memory<'_>, size: usize) -> Result<(), CudaStatus> {
+    copy(to, from, size)?;
     stream::launched(stream);
-    copy(to, from, size);
+    Ok(())
 }
 
 /// Rows of the same width, which the program's own arrays may be wider than.
@@ -58,15 +67,24 @@ pub fn copy_rectangle(rectangle: In<'_, Rectangle>) -> Result<(), CudaStatus> {
 }
 
 /// A fill of `count` elements of 1, 2 or 4 bytes.
-pub fn fill(to: Memory<'_>, value: c_uint, element: usize, count: usize) {
+pub fn fill(to: Memory<'_>, value: c_uint, element: usize, count: usize) -> Result<(), CudaStatus> {
+    check(to, count)?;
     // SAFETY: see the module's description.
     unsafe { transfer::fill(to.address(), value, element, count) };
+    Ok(())
 }
 
 /// A fill of `count` elements of 1, 2 or 4 bytes, counted where a stream captures.
-pub fn fill_on(stream: StreamHandle, to: Memory<'_>, value: c_uint, element: usize, count: usize) {
+pub fn fill_on(
+    stream: StreamHandle,
+    to: Memory<'_>,
+    value: c_uint,
+    element: usize,
+    count: usize,
+) -> Result<(), CudaStatus> {
+    fill(to, value, element, count)?;
     stream::launched(stream);
-    fill(to, value, element, count);
+    Ok(())
 }
 
 /// A fill of rows with a byte, counted where a stream captures.

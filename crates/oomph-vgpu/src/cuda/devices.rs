@@ -1,8 +1,12 @@
 //! Cards and what is between them, limits.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use oomph_ledger::DeviceDescription;
 
 use crate::boundary::{Out, Room, Text};
+use crate::context;
 use crate::cuda::{attributes, peers};
 use crate::device::{self, Device};
 use crate::gpu::gpu;
@@ -15,7 +19,18 @@ pub fn get(ordinal: c_int) -> Result<Device, CudaStatus> {
 
 /// Writes an attribute of a card.
 pub fn attribute(value: Out<'_, c_int>, attribute: c_int, ordinal: c_int) -> Result<(), CudaStatus> {
-    value.set(attributes::of(get(ordinal)?, ordinal, attribute));
+    write_attribute(value, get(ordinal)?, ordinal, attribute)
+}
+
+/// Writes an attribute of a card that was found.
+pub fn write_attribute(
+    value: Out<'_, c_int>,
+    device: Device,
+    ordinal: c_int,
+    attribute: c_int,
+) -> Result<(), CudaStatus> {
+    let value = value.given().ok_or(CudaStatus::INVALID_VALUE)?;
+    value.set(attributes::of(device, ordinal, attribute).ok_or(CudaStatus::INVALID_VALUE)?);
     Ok(())
 }
 
@@ -60,12 +75,60 @@ pub fn link_attribute(value: Out<'_, c_int>, attribute: c_int, source: c_int, ta
     Ok(())
 }
 
-/// Writes a limit of a context.
+/// `CU_LIMIT_STACK_SIZE`, `CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH`, `CU_LIMIT_PERSISTING_L2_CACHE_SIZE`, `CU_LIMIT_SHMEM_SIZE`.
+const STACK: c_int = 0;
+const SYNC_DEPTH: c_int = 3;
+const PERSISTING_L2: c_int = 6;
+const SHARED: c_int = 7;
+
+/// A limit of a fresh context. Those of compute capability 9 were read on an H100 (driver 580.159.04), where the buffer of
+/// `printf` has 64 KiB for each multiprocessor.
+fn usual_limit(card: &DeviceDescription, limit: c_int) -> Result<u64, CudaStatus> {
+    let read = attributes::is_hopper(card);
+    match limit {
+        STACK => Ok(context::USUAL_STACK),
+        1 if read => Ok(card.sm_count << 16),
+        1 => Ok(1 << 20),
+        // The heap of `malloc`.
+        2 => Ok(8 << 20),
+        // Kernels cannot wait for kernels that they launch since Hopper.
+        SYNC_DEPTH if card.cc_major >= 9 => Err(CudaStatus::UNSUPPORTED_LIMIT),
+        SYNC_DEPTH => Ok(2),
+        // Launches that kernels may have pending, and the bytes that the level-2 cache fetches at once.
+        4 => Ok(2048),
+        5 => Ok(64),
+        PERSISTING_L2 => Ok(attributes::most_persisting_l2(card) / 10 * 3),
+        SHARED if read => Ok(card.shared_per_block_optin),
+        _ => Err(CudaStatus::INVALID_VALUE),
+    }
+}
+
+/// Where a limit is kept that a program sets; `None` for one that can only be read.
+fn set_limit_of(device: Device, limit: c_int) -> Option<&'static AtomicU64> {
+    context::changes(device)?.limits.get(usize::try_from(limit).ok()?)
+}
+
+/// Writes a limit of the current card's context.
 pub fn limit(value: Out<'_, usize>, limit: c_int) -> Result<(), CudaStatus> {
-    // Stack size, printf buffer, malloc heap, nesting depth, pending launches, fetch granularity, L2 persistence: the
-    // defaults of a fresh context.
-    let defaults = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
-    value.set(*defaults.get(limit.max(0) as usize).ok_or(CudaStatus::INVALID_VALUE)?);
+    let device = device::current().ok_or_else(device::missing)?;
+    let usual = usual_limit(device.description, limit)?;
+    let set = set_limit_of(device, limit).map_or(0, |set| set.load(Ordering::Relaxed));
+    value.set(if set == 0 { usual } else { set } as usize);
+    Ok(())
+}
+
+/// Sets a limit of a card's context. A larger stack takes memory.
+pub fn set_limit(device: Device, limit: c_int, value: usize) -> Result<(), CudaStatus> {
+    usual_limit(device.description, limit)?;
+    let value = match limit {
+        PERSISTING_L2 => (value as u64).min(attributes::most_persisting_l2(device.description)),
+        _ => value as u64,
+    };
+    let set = set_limit_of(device, limit).ok_or(CudaStatus::UNSUPPORTED_LIMIT)?;
+    if limit == STACK {
+        context::set_stack(device, value)?;
+    }
+    set.store(value, Ordering::Relaxed);
     Ok(())
 }
 
@@ -73,4 +136,28 @@ pub fn limit(value: Out<'_, usize>, limit: c_int) -> Result<(), CudaStatus> {
 pub fn priorities(least: Out<'_, c_int>, greatest: Out<'_, c_int>) {
     least.set(0);
     greatest.set(-5);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Read on an H100, driver 580.159.04, 2026-11-26.
+    #[test]
+    fn the_limits_of_a_fresh_context_are_those_of_an_h100() {
+        let card = DeviceDescription {
+            cc_major: 9,
+            sm_count: 132,
+            l2_bytes: 52_428_800,
+            shared_per_block_optin: 232_448,
+            ..DeviceDescription::default()
+        };
+        let limits: Vec<_> = (0..8).map(|limit| usual_limit(&card, limit)).collect();
+        let depth = Err(CudaStatus::UNSUPPORTED_LIMIT);
+        let read = [1024, 8_650_752, 8_388_608, 0, 2048, 64, 9_830_400, 232_448].map(Ok);
+        assert_eq!((&limits[..3], limits[3], &limits[4..]), (&read[..3], depth, &read[4..]));
+        assert_eq!(usual_limit(&card, 99), Err(CudaStatus::INVALID_VALUE));
+        let older = DeviceDescription { cc_major: 8, ..DeviceDescription::default() };
+        assert_eq!(usual_limit(&older, SYNC_DEPTH), Ok(2));
+    }
 }

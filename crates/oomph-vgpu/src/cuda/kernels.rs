@@ -1,6 +1,8 @@
 //! Modules, libraries, kernels, launches and occupancy.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{OsStr, c_char, c_int, c_uint};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use crate::boundary::{Memory, Out, Record, Text};
 use crate::cuda::{Opaque, attributes, hand_out};
@@ -17,9 +19,11 @@ pub fn load(to: Out<'_, Opaque>, image: Memory<'_>) -> Result<(), CudaStatus> {
     hand_out(to, module::load(image))
 }
 
-/// Makes a module of a file, which is not looked at.
-pub fn load_file(to: Out<'_, Opaque>) {
-    to.set(module::opaque());
+/// Makes a module of a file, which has to be there and is not looked at.
+pub fn load_file(to: Out<'_, Opaque>, file: Text<'_>) -> Result<(), CudaStatus> {
+    let file = file.get().ok_or(CudaStatus::INVALID_VALUE)?;
+    let is_there = Path::new(OsStr::from_bytes(file.to_bytes())).exists();
+    hand_out(to, if is_there { Ok(module::opaque()) } else { Err(CudaStatus::FILE_NOT_FOUND) })
 }
 
 /// Finds a kernel by its name.

@@ -104,6 +104,16 @@ pub fn begin_capture(handle: StreamHandle, graph: Opaque, mode: c_int) -> Result
     capture::begin(stream::get(handle)?, mode as u32, graph)
 }
 
+/// Begins a capture into a new graph. The legacy default stream, which waits for all others, cannot be captured.
+pub fn begin_capture_alone(handle: StreamHandle, mode: c_int) -> Result<(), CudaStatus> {
+    /// `CU_STREAM_LEGACY`, which null stands for as well.
+    const LEGACY: usize = 1;
+    if handle.address() as usize <= LEGACY {
+        return Err(CudaStatus::CAPTURE_UNSUPPORTED);
+    }
+    begin_capture(handle, std::ptr::null_mut(), mode)
+}
+
 /// Ends a capture and hands out its graph.
 pub fn end_capture(handle: StreamHandle, graph: Out<'_, Opaque>) -> Result<(), CudaStatus> {
     hand_out(graph, stream::get(handle).and_then(capture::end))

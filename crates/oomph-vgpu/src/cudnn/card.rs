@@ -23,7 +23,7 @@ pub fn current() -> Option<Props> {
         clock_khz: card.clock_khz,
         memory_clock_khz: card.memory_clock_khz,
         bus_width_bits: card.bus_width_bits,
-        pci_device_id: card.pci_device_id,
+        pci_device_id: device::PCI_SLOT,
         capacity_bytes: device.capacity_bytes(),
         ordinal: device::current_ordinal(),
     })

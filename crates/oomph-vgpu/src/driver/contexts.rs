@@ -48,11 +48,14 @@ functions! { DriverStatus:
         id.set(context as u64);
     };
     cuCtxGetLimit(value: Out<'_, usize>, limit: c_int) = devices::limit(value, limit);
-    cuCtxSetLimit(_limit: c_int, _value: usize) = ();
+    cuCtxSetLimit(limit: c_int, value: usize) = devices::set_limit(device::require_context()?, limit, value);
     cuCtxGetFlags(flags: Out<'_, c_uint>) = flags.set(0);
     cuCtxGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_int>)
         = devices::priorities(least, greatest);
-    cuCtxSynchronize() = synchronize();
+    cuCtxSynchronize() = {
+        device::require_context()?;
+        synchronize()
+    };
     cuCtxSynchronize_v2(_context: Opaque) = synchronize();
     cuCtxEnablePeerAccess(context: Opaque, _flags: c_uint) = peers::enable(ordinal_of(context)?);
     cuCtxDisablePeerAccess(context: Opaque) = peers::disable(ordinal_of(context)?);

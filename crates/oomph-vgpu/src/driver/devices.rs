@@ -1,15 +1,16 @@
 //! Devices, versions and error texts.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
 use oomph_ledger::NoteKind;
 
 use crate::boundary::{Out, Room, Text};
 use crate::cuda::{Opaque, devices, driver_version, functions, procedures};
+use crate::errors;
 use crate::gpu::gpu;
 use crate::libcudnn::namespace;
-use crate::status::{self, CudaStatus, DriverStatus};
+use crate::status::{CudaStatus, DriverStatus};
 
 functions! { DriverStatus:
     cuInit(_flags: c_uint) = if gpu().visible().is_empty() { Err(CudaStatus::NO_DEVICE) } else { Ok(()) };
@@ -41,8 +42,10 @@ functions! { DriverStatus:
         = devices::can_access_peer(can, ordinal, peer);
     cuDeviceGetP2PAttribute(value: Out<'_, c_int>, attribute: c_int, source: c_int, target: c_int)
         = devices::link_attribute(value, attribute, source, target);
-    cuGetErrorString(code: c_int, text: Out<'_, *const c_char>) = text.set(status::text(code).as_ptr());
-    cuGetErrorName(code: c_int, text: Out<'_, *const c_char>) = text.set(status::driver_name(code).as_ptr());
+    cuGetErrorString(code: c_int, text: Out<'_, *const c_char>)
+        = write_of_code(text, errors::of_driver(code).map(|(_, text)| text));
+    cuGetErrorName(code: c_int, text: Out<'_, *const c_char>)
+        = write_of_code(text, errors::of_driver(code).map(|(name, _)| name));
     /// CUDA 12's signature, with the reason why a symbol was not found.
     cuGetProcAddress_v2(
         symbol: Text<'_>, function: Out<'_, Opaque>, version: c_int, _flags: u64, result: Out<'_, c_int>
@@ -61,6 +64,12 @@ functions! { DriverStatus:
     };
 }
 
+/// Writes a text about an error code; null for a number that is none.
+fn write_of_code(to: Out<'_, *const c_char>, found: Option<&'static CStr>) -> Result<(), CudaStatus> {
+    to.set(found.map_or(std::ptr::null(), CStr::as_ptr));
+    found.map(drop).ok_or(CudaStatus::INVALID_VALUE)
+}
+
 /// Writes a function's address, and why there is none: 0 for success, 1 for an unknown symbol.
 fn procedure(
     symbol: Text<'_>,
@@ -71,8 +80,13 @@ fn procedure(
     let symbol = symbol.get().ok_or(CudaStatus::INVALID_VALUE)?;
     let address = procedures::find(symbol, version as u32);
     function.set(address.unwrap_or(std::ptr::null_mut()));
-    result.set(c_int::from(address.is_none()));
-    address.map(drop).ok_or(CudaStatus::NOT_FOUND)
+    match (address, result.given()) {
+        // Who asks why there is none learns it there, and the call succeeds.
+        (_, Some(result)) => result.set(c_int::from(address.is_none())),
+        (None, None) => return Err(CudaStatus::NOT_FOUND),
+        (Some(_), None) => {}
+    }
+    Ok(())
 }
 
 /// Notes which files bring a runtime of their own.

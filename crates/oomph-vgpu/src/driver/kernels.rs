@@ -16,7 +16,7 @@ functions! { DriverStatus:
         to: Out<'_, Opaque>, image: Memory<'_>, _count: c_uint, _options: *mut c_int, _values: *mut *mut c_void
     ) = kernels::load(to, image);
     cuModuleLoadFatBinary(to: Out<'_, Opaque>, image: Memory<'_>) = kernels::load(to, image);
-    cuModuleLoad(to: Out<'_, Opaque>, _file: *const c_char) = kernels::load_file(to);
+    cuModuleLoad(to: Out<'_, Opaque>, file: Text<'_>) = kernels::load_file(to, file);
     cuModuleUnload(handle: Opaque) = module::unload(handle);
     cuModuleGetFunction(to: Out<'_, Opaque>, handle: Opaque, name: Text<'_>) = kernels::find(to, handle, name);
     cuModuleGetFunctionCount(count: Out<'_, c_uint>, handle: Opaque) = kernels::count(count, handle);
@@ -28,9 +28,9 @@ functions! { DriverStatus:
         _jit_count: c_uint, _options: *mut c_int, _values: *mut *mut c_void, _count: c_uint
     ) = kernels::load(to, image);
     cuLibraryLoadFromFile(
-        to: Out<'_, Opaque>, _file: *const c_char, _jit_options: *mut c_int, _jit_values: *mut *mut c_void,
+        to: Out<'_, Opaque>, file: Text<'_>, _jit_options: *mut c_int, _jit_values: *mut *mut c_void,
         _jit_count: c_uint, _options: *mut c_int, _values: *mut *mut c_void, _count: c_uint
-    ) = kernels::load_file(to);
+    ) = kernels::load_file(to, file);
     cuLibraryUnload(handle: Opaque) = module::unload(handle);
     cuLibraryGetKernel(to: Out<'_, Opaque>, handle: Opaque, name: Text<'_>) = kernels::find(to, handle, name);
     /// A library and its module are the same here.

@@ -11,7 +11,7 @@ use crate::cuda::rectangles::Rectangle;
 use crate::cuda::{Opaque, copies, functions, hand_out};
 use crate::status::{CudaStatus, DriverStatus};
 use crate::stream::{self, StreamHandle};
-use crate::{cuda, ipc, memory, pool};
+use crate::{cuda, device, ipc, memory, pool};
 
 const NULL: Opaque = std::ptr::null_mut();
 
@@ -25,22 +25,25 @@ functions! { DriverStatus:
         allocate(to, row.saturating_mul(height))
     };
     cuMemAllocManaged(to: Out<'_, Opaque>, size: usize, _flags: c_uint)
-        = hand_out(to, memory::allocate(size, Kind::Managed));
+        = taken(to, || memory::allocate(size, Kind::Managed));
     cuMemFree_v2(pointer: Memory<'_>) = memory::free(pointer.address());
-    cuMemAllocAsync(to: Out<'_, Opaque>, size: usize, _stream: StreamHandle) = hand_out(to, pool::allocate(NULL, size));
+    cuMemAllocAsync(to: Out<'_, Opaque>, size: usize, _stream: StreamHandle) = taken(to, || pool::allocate(NULL, size));
     cuMemAllocFromPoolAsync(to: Out<'_, Opaque>, size: usize, pool: Opaque, _stream: StreamHandle)
-        = hand_out(to, pool::allocate(pool, size));
+        = taken(to, || pool::allocate(pool, size));
     cuMemFreeAsync(pointer: Memory<'_>, _stream: StreamHandle) = memory::free(pointer.address());
-    cuMemAllocHost_v2(to: Out<'_, Opaque>, size: usize) = hand_out(to, memory::allocate_host(size));
-    cuMemHostAlloc(to: Out<'_, Opaque>, size: usize, _flags: c_uint) = hand_out(to, memory::allocate_host(size));
+    cuMemAllocHost_v2(to: Out<'_, Opaque>, size: usize) = taken(to, || memory::allocate_host(size));
+    cuMemHostAlloc(to: Out<'_, Opaque>, size: usize, _flags: c_uint) = taken(to, || memory::allocate_host(size));
     cuMemFreeHost(pointer: *mut c_void) = memory::free_host(pointer);
     cuMemHostRegister_v2(pointer: *mut c_void, size: usize, _flags: c_uint) = memory::register_host(pointer, size);
     cuMemHostUnregister(pointer: *mut c_void) = memory::unregister_host(pointer);
     cuMemHostGetDevicePointer_v2(to: Out<'_, Opaque>, host: *mut c_void, _flags: c_uint) = to.set(host);
     cuMemHostGetFlags(flags: Out<'_, c_uint>, _host: *mut c_void) = flags.set(0);
-    cuMemGetInfo_v2(free: Out<'_, usize>, total: Out<'_, usize>) = cuda::memory::info(free, total);
+    cuMemGetInfo_v2(free: Out<'_, usize>, total: Out<'_, usize>) = {
+        device::require_context()?;
+        cuda::memory::info(free, total)
+    };
     cuMemGetAddressRange_v2(base: Out<'_, u64>, size: Out<'_, usize>, pointer: Memory<'_>) = {
-        let block = memory::find(pointer.address()).ok_or(CudaStatus::INVALID_VALUE)?;
+        let block = memory::find(pointer.address()).ok_or(CudaStatus::NOT_FOUND)?;
         base.set(block.start as u64);
         size.set(block.size);
     };
@@ -111,5 +114,11 @@ fn allocate(to: Out<'_, Opaque>, size: usize) -> Result<(), CudaStatus> {
     if size == 0 {
         return Err(CudaStatus::INVALID_VALUE);
     }
-    hand_out(to, memory::allocate(size, Kind::Malloc))
+    taken(to, || memory::allocate(size, Kind::Malloc))
+}
+
+/// Writes the address of what is taken. Without a place for it, or a context, nothing is.
+fn taken(to: Out<'_, Opaque>, take: impl FnOnce() -> Result<Opaque, CudaStatus>) -> Result<(), CudaStatus> {
+    let to = to.given().ok_or(CudaStatus::INVALID_VALUE)?;
+    hand_out(to, device::require_context().and_then(|_| take()))
 }

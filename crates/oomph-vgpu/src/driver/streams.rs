@@ -36,7 +36,9 @@ functions! { DriverStatus:
     cuEventElapsedTime_v2(milliseconds: Out<'_, f32>, start: EventHandle, end: EventHandle)
         = streams::elapsed(milliseconds, start, end);
 
-    cuStreamBeginCapture_v2(handle: StreamHandle, mode: c_int)
+    cuStreamBeginCapture_v2(handle: StreamHandle, mode: c_int) = streams::begin_capture_alone(handle, mode);
+    /// Null is the thread's own default stream here.
+    cuStreamBeginCapture_v2_ptsz(handle: StreamHandle, mode: c_int)
         = streams::begin_capture(handle, std::ptr::null_mut(), mode);
     cuStreamBeginCaptureToGraph(
         handle: StreamHandle, graph: Opaque, _dependencies: *const c_void, _data: *const c_void, _count: usize, mode: c_int

@@ -1,8 +1,45 @@
 //! The cards that this process sees.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use oomph_ledger::DeviceDescription;
 
 use super::Gpu;
+
+/// How many limits of a context a program can set.
+const LIMITS: usize = 7;
+
+/// What a program changed of a card's context, beyond what every context has.
+#[derive(Debug)]
+pub struct Context {
+    /// The limits that it set, by their numbers in `CUlimit`; 0 where it set none.
+    pub limits: [AtomicU64; LIMITS],
+    /// The stack of a thread that is charged, in bytes; 0 where none is.
+    pub stack: AtomicU64,
+    /// Streams that live.
+    pub streams: AtomicU64,
+    /// The most that lived at once.
+    pub most_streams: AtomicU64,
+}
+
+impl Context {
+    /// A context as it begins.
+    pub const fn new() -> Self {
+        Self {
+            limits: [const { AtomicU64::new(0) }; LIMITS],
+            stack: AtomicU64::new(0),
+            streams: AtomicU64::new(0),
+            most_streams: AtomicU64::new(0),
+        }
+    }
+
+    /// Forgets what was changed.
+    pub fn forget(&self) {
+        for value in self.limits.iter().chain([&self.stack, &self.streams, &self.most_streams]) {
+            value.store(0, Ordering::Relaxed);
+        }
+    }
+}
 
 /// A card as this process sees it.
 #[derive(Clone, Copy, Debug)]

@@ -36,7 +36,7 @@ use crate::space::{FreeRanges, Space};
 use crate::trace::Calls;
 use crate::work::Work;
 
-pub use devices::{Device, uuid_text};
+pub use devices::{Context, Device, uuid_text};
 pub use libraries::{FftPlan, GroupCall, Libraries, Library, Link, NcclSettings, Version};
 pub use memory::{GraphMemory, Mappings, PARAMETERS, Physical, Piece, Pool, PoolCounters};
 pub use modules::{Kernel, LoadedVariables, Module, Modules};
@@ -60,6 +60,8 @@ pub struct Gpu {
     visible: Once<Vec<Device>>,
     /// Which primary contexts this process created, by card.
     pub contexts: [AtomicBool; MAX_DEVICES],
+    /// What was changed of them, by card.
+    pub changes: [Context; MAX_DEVICES],
     /// For each card, by ordinal, a bit for each peer that it may read.
     pub peers: [AtomicU32; MAX_DEVICES],
 
@@ -128,6 +130,7 @@ impl Gpu {
             books: Once::new(),
             visible: Once::new(),
             contexts: [const { AtomicBool::new(false) }; MAX_DEVICES],
+            changes: [const { Context::new() }; MAX_DEVICES],
             peers: [const { AtomicU32::new(0) }; MAX_DEVICES],
             calls: Calls::new(),
             activity: Activity::new(),
@@ -186,6 +189,7 @@ impl Gpu {
         for context in &self.contexts {
             context.store(false, Ordering::Relaxed);
         }
+        self.changes.iter().for_each(Context::forget);
         self.log.forget();
         self.activity.forget();
     }
@@ -195,25 +199,43 @@ impl Gpu {
         let _ = self.readiness.compare_exchange(FORKED, USED, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Notes a call that makes CUDA ready in this process. Returns whether it has to be refused, because this process was
-    /// forked from one where CUDA was ready.
+    /// Notes a call that makes CUDA ready in this process: `cuInit`, or a function of the runtime or of a library above it.
+    /// Returns whether it has to be refused, because this process was forked from one where CUDA was ready.
     #[inline]
     pub fn is_refused(&'static self) -> bool {
         match self.readiness.load(Ordering::Relaxed) {
             USED => false,
             FORKED => true,
             _ => {
-                self.note_use();
+                self.used();
                 false
             }
         }
     }
 
-    /// A driver without cards does not get ready.
+    /// Whether a function of the driver API, which does not make CUDA ready, has to be refused: nothing else did, or this
+    /// process was forked.
+    #[inline]
+    pub fn is_unready(&'static self) -> bool {
+        match self.readiness.load(Ordering::Relaxed) {
+            USED => false,
+            FORKED => true,
+            _ => self.is_unused(),
+        }
+    }
+
+    /// Whether CUDA could be ready and is not. Without cards nothing gets ready, and a library in a namespace asks this
+    /// instance of the library what the program's would answer.
     #[cold]
-    fn note_use(&'static self) {
+    fn is_unused(&'static self) -> bool {
+        !self.visible().is_empty() && !namespace::is_inside()
+    }
+
+    /// Notes that CUDA is ready in this process. A driver without cards does not get ready.
+    #[cold]
+    pub fn used(&'static self) {
         if !self.visible().is_empty() {
-            self.readiness.store(USED, Ordering::Relaxed);
+            let _ = self.readiness.compare_exchange(UNUSED, USED, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 

@@ -34,7 +34,7 @@ pub struct Props {
     pub memory_clock_khz: u64,
     /// Width of the memory bus, in bits.
     pub bus_width_bits: u64,
-    /// PCI device id.
+    /// Number of the slot on the PCI bus, as in `cudaDeviceProp::pciDeviceID`; not the id of the product.
     pub pci_device_id: u64,
     /// Memory, in bytes.
     pub capacity_bytes: u64,
@@ -108,7 +108,7 @@ pub mod tests {
             clock_khz: 1_980_000,
             memory_clock_khz: 2_619_000,
             bus_width_bits: 5120,
-            pci_device_id: 0x2330,
+            pci_device_id: 0,
             capacity_bytes: 85_017_493_504,
             ordinal: 0,
         }

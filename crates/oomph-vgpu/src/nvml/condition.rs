@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use crate::boundary::{Out, Record, Room, Status};
+use crate::cuda::attributes::{has_error_correction, is_hopper};
 use crate::nvml::{Card, NvmlStatus, find, numbers, put_text};
 
 /// Degrees Celsius of an idle card, and where cards slow down and stop.
@@ -12,8 +13,7 @@ const SLOWDOWN: c_uint = 90;
 /// Milliwatts of an idle card, and its limit.
 const POWER: c_uint = 30_000;
 const POWER_LIMIT: c_uint = 300_000;
-/// PCIe generation and lanes of a usual slot.
-const PCIE_GENERATION: c_uint = 4;
+/// PCIe lanes of a usual slot.
 const PCIE_LANES: c_uint = 16;
 /// Bytes of a `nvmlFieldValue_t`.
 const FIELD_VALUE: usize = 40;
@@ -24,6 +24,11 @@ const IDLE: c_ulonglong = 1;
 fn clock(card: Card, kind: c_int) -> c_uint {
     let khz = if kind == 2 { card.description.memory_clock_khz } else { card.description.clock_khz };
     c_uint::try_from(khz / 1000).unwrap_or(0)
+}
+
+/// PCIe generation of a card: the fifth since Hopper.
+fn pcie_generation(card: Card) -> c_uint {
+    if card.description.cc_major >= 9 { 5 } else { 4 }
 }
 
 numbers! {
@@ -49,16 +54,17 @@ numbers! {
     nvmlDeviceGetComputeMode(c_int) = |_| 0;
     nvmlDeviceGetVirtualizationMode(c_int) = |_| 0;
     nvmlDeviceGetUtilizationRates([c_uint; 2]) = |_| [0, 0];
-    nvmlDeviceGetCurrPcieLinkGeneration(c_uint) = |_| PCIE_GENERATION;
-    nvmlDeviceGetMaxPcieLinkGeneration(c_uint) = |_| PCIE_GENERATION;
-    nvmlDeviceGetGpuMaxPcieLinkGeneration(c_uint) = |_| PCIE_GENERATION;
+    nvmlDeviceGetCurrPcieLinkGeneration(c_uint) = |card| pcie_generation(card);
+    nvmlDeviceGetMaxPcieLinkGeneration(c_uint) = |card| pcie_generation(card);
+    nvmlDeviceGetGpuMaxPcieLinkGeneration(c_uint) = |card| pcie_generation(card);
     nvmlDeviceGetCurrPcieLinkWidth(c_uint) = |_| PCIE_LANES;
     nvmlDeviceGetMaxPcieLinkWidth(c_uint) = |_| PCIE_LANES;
     nvmlDeviceGetPcieThroughput(c_uint, _counter: c_int) = |_| 0;
     nvmlDeviceGetPcieReplayCounter(c_uint) = |_| 0;
     nvmlDeviceGetNumFans(c_uint) = |_| 0;
     nvmlDeviceGetMultiGpuBoard(c_uint) = |_| 0;
-    nvmlDeviceGetDisplayMode(c_int) = |_| 0;
+    // An H100 says that a display could be used, and that none is.
+    nvmlDeviceGetDisplayMode(c_int) = |card| c_int::from(is_hopper(card.description));
     nvmlDeviceGetDisplayActive(c_int) = |_| 0;
     nvmlDeviceIsMigDeviceHandle(c_uint) = |_| 0;
     nvmlDeviceGetMaxMigDeviceCount(c_uint) = |_| 0;
@@ -89,11 +95,6 @@ pairs! {
 /// Whether cards of this name can be sliced (A100, A30, H100 and newer data-centre cards).
 fn can_slice(name: &str) -> bool {
     ["A100", "A30", "H100", "H200", "H20", "GH200", "B200", "B300"].iter().any(|known| name.contains(known))
-}
-
-/// Whether cards of this name protect their memory by default: those of data centres.
-fn has_error_correction(name: &str) -> bool {
-    !["GeForce", "TITAN", "RTX", "Quadro", "Orin"].iter().any(|known| name.contains(known))
 }
 
 /// The card is not sliced, now or after a reset.

@@ -16,6 +16,7 @@ use std::ffi::{CStr, c_int, c_uint, c_ulonglong, c_void};
 use oomph_ledger::{DeviceDescription, MAX_DEVICES};
 
 use crate::boundary::{Out, Record, Room, Text, statuses};
+use crate::cuda::attributes::is_hopper;
 use crate::cuda::peers;
 use crate::device::Device;
 use crate::gpu::gpu;
@@ -113,6 +114,7 @@ pub fn nvmlShutdown() -> Result<(), NvmlStatus> {
     Ok(())
 }
 
+/// The texts are those of NVML 13.580, which the driver 580.159.04 brings.
 pub fn nvmlErrorString(result: c_int) -> &'static CStr {
     match result {
         0 => c"Success",
@@ -126,12 +128,26 @@ pub fn nvmlErrorString(result: c_int) -> &'static CStr {
         8 => c"Insufficient External Power",
         9 => c"Driver Not Loaded",
         10 => c"Timeout",
+        11 => c"Interrupt Request Issue",
         12 => c"NVML Shared Library Not Found",
         13 => c"Function Not Found",
+        14 => c"Corrupted infoROM",
         15 => c"GPU is lost",
+        16 => c"GPU requires reset",
+        17 => c"GPU access blocked by the operating system",
+        18 => c"Driver/library version mismatch",
+        19 => c"In use by another client",
         20 => c"Insufficient Memory",
+        21 => c"No data",
+        22 => c"vGPU ECC not supported",
+        23 => c"Insufficient Resources",
+        24 => c"Invalid Frequency",
         25 => c"Argument version mismatch",
-        28 => c"GPU not found",
+        26 => c"Requested functionality has been deprecated",
+        27 => c"System is not in ready state",
+        28 => c"No supported GPUs were found",
+        29 => c"Resource not in correct state to perform requested operation",
+        30 => c"Reset type is not supported for given device",
         _ => c"Unknown Error",
     }
 }
@@ -385,10 +401,14 @@ pub fn nvmlDeviceGetMemoryInfo_v2(handle: *mut c_void, to: Record<'_, 40>) -> Re
     Ok(())
 }
 
+/// The bytes of a card that the host can reach at once: all of them on Hopper, as read on an H100 (128 GiB), else the usual
+/// 256 MiB.
+fn aperture(card: &DeviceDescription) -> u64 {
+    if is_hopper(card) { card.capacity_bytes.checked_next_power_of_two().unwrap_or(u64::MAX) } else { 256 << 20 }
+}
+
 pub fn nvmlDeviceGetBAR1MemoryInfo(handle: *mut c_void, to: Out<'_, [c_ulonglong; 3]>) -> Result<(), NvmlStatus> {
-    find(handle)?;
-    // The usual aperture of 256 MiB, unused.
-    let aperture = 256 << 20;
+    let aperture = aperture(find(handle)?.description);
     to.set([aperture, aperture, 0]);
     Ok(())
 }
@@ -478,6 +498,19 @@ mod tests {
         assert_eq!(put_text(Room::to(&mut room), "abcd"), Err(NvmlStatus::INSUFFICIENT_SIZE));
         assert_eq!(put_text(Room::null(4), ""), Err(NvmlStatus::INVALID_ARGUMENT));
         assert_eq!(room, *b"abc\0");
+    }
+
+    /// Read on an H100, driver 580.159.04, 2026-11-26.
+    #[test]
+    fn the_host_reaches_all_of_an_h100() {
+        let card = |cc_major| DeviceDescription { cc_major, capacity_bytes: 85_017_493_504, ..Default::default() };
+        assert_eq!((aperture(&card(9)), aperture(&card(8))), (137_438_953_472, 268_435_456));
+    }
+
+    #[test]
+    fn errors_have_the_texts_of_nvml() {
+        assert_eq!(nvmlErrorString(28), c"No supported GPUs were found");
+        assert_eq!(nvmlErrorString(31), c"Unknown Error");
     }
 
     #[test]

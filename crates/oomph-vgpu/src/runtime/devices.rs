@@ -6,8 +6,8 @@ use crate::boundary::{Out, Room, Text};
 use crate::cuda::{Opaque, devices, driver_version, functions, peers, procedures};
 use crate::device::{self, Device};
 use crate::gpu::gpu;
-use crate::status::{self, CudaStatus, RuntimeStatus};
-use crate::{capture, cuda, loader, pool};
+use crate::status::{CudaStatus, RuntimeStatus};
+use crate::{capture, errors, loader, pool};
 
 functions! { RuntimeStatus:
     cudaGetDeviceCount(count: Out<'_, c_int>) = {
@@ -26,7 +26,7 @@ functions! { RuntimeStatus:
         any_device()
     };
     cudaDeviceGetAttribute(value: Out<'_, c_int>, attribute: c_int, ordinal: c_int)
-        = value.set(cuda::attributes::of(get(ordinal)?, ordinal, attribute));
+        = devices::write_attribute(value, get(ordinal)?, ordinal, attribute);
     cudaDeviceGetPCIBusId(text: Room<'_, u8>, _length: c_int, ordinal: c_int)
         = devices::write_pci_bus_id(text, ordinal);
     cudaDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: Text<'_>) = devices::by_pci_bus_id(ordinal, text);
@@ -37,7 +37,7 @@ functions! { RuntimeStatus:
     cudaDeviceGetP2PAttribute(value: Out<'_, c_int>, attribute: c_int, source: c_int, target: c_int)
         = devices::link_attribute(value, attribute, source, target);
     cudaDeviceGetLimit(value: Out<'_, usize>, limit: c_int) = devices::limit(value, limit);
-    cudaDeviceSetLimit(_limit: c_int, _value: usize) = ();
+    cudaDeviceSetLimit(limit: c_int, value: usize) = devices::set_limit(device::activate_current()?, limit, value);
     cudaDeviceGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_int>)
         = devices::priorities(least, greatest);
     cudaDeviceSynchronize() = synchronize();
@@ -58,12 +58,12 @@ functions! { RuntimeStatus:
 
 /// What an error code means.
 pub fn cudaGetErrorString(code: c_int) -> &'static CStr {
-    status::text(code)
+    errors::of_runtime(code).1
 }
 
 /// The runtime's name of an error code.
 pub fn cudaGetErrorName(code: c_int) -> &'static CStr {
-    status::runtime_name(code)
+    errors::of_runtime(code).0
 }
 
 /// The card with an ordinal of this process, as the runtime answers for one that is not there.

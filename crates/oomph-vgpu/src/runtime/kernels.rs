@@ -107,9 +107,9 @@ functions! { RuntimeStatus:
         _jit_count: c_uint, _options: *mut c_void, _values: *mut *mut c_void, _count: c_uint
     ) = kernels::load(library, code);
     cudaLibraryLoadFromFile(
-        library: Out<'_, Opaque>, _file: *const c_char, _jit_options: *mut c_void, _jit_values: *mut *mut c_void,
+        library: Out<'_, Opaque>, file: Text<'_>, _jit_options: *mut c_void, _jit_values: *mut *mut c_void,
         _jit_count: c_uint, _options: *mut c_void, _values: *mut *mut c_void, _count: c_uint
-    ) = kernels::load_file(library);
+    ) = kernels::load_file(library, file);
     cudaLibraryUnload(library: Opaque) = module::unload(library);
     cudaLibraryGetKernel(kernel: Out<'_, Opaque>, library: Opaque, name: Text<'_>)
         = kernels::find(kernel, library, name);

@@ -2,8 +2,6 @@
 
 use std::ffi::c_int;
 
-use oomph_ledger::DeviceDescription;
-
 use crate::boundary::Memory;
 use crate::cuda::{attributes, functions};
 use crate::device::Device;
@@ -46,10 +44,16 @@ impl Members {
     }
 }
 
+/// An attribute as a member holds it, whose low 32 bits count.
+fn value_of(device: Device, ordinal: usize, attribute: c_int) -> u64 {
+    attributes::of(device, ordinal as c_int, attribute).map_or(0, |value| i64::from(value) as u64)
+}
+
 /// The members in the order of the public header. What only CUDA 11 and 12 have is marked `old`.
 fn build(device: Device, ordinal: usize, layout: Layout) -> Vec<u8> {
     let card = device.description;
     let old = layout < Layout::Cuda13;
+    let attribute = |number| value_of(device, ordinal, number);
     let mut members = Members { bytes: Vec::with_capacity(1024) };
     let m = &mut members;
     m.text(&card.name, 256);
@@ -94,41 +98,41 @@ fn build(device: Device, ordinal: usize, layout: Layout) -> Vec<u8> {
     m.ints(&[32_768, 2_048, 32_768, 32_768, 2_048]); // surfaces layered
     m.ints(&[32_768, 32_768, 2_046]); // surface cubemaps
     m.size(512); // surfaceAlignment
-    m.ints(&[1, 0]); // concurrentKernels, ECCEnabled
-    m.ints(&[1 + ordinal as u64, 0, 0]); // PCI bus, device, domain
-    m.ints(&[0, 2, 1]); // tccDriver, asyncEngineCount, unifiedAddressing
+    m.ints(&[1, attribute(32)]); // concurrentKernels, ECCEnabled
+    m.ints(&[33, 34, 50].map(attribute)); // PCI bus, device, domain
+    m.ints(&[0, attribute(40), 1]); // tccDriver, asyncEngineCount, unifiedAddressing
     if old {
         m.int(card.memory_clock_khz);
     }
-    m.ints(&[card.bus_width_bits, card.l2_bytes, 0]); // and persistingL2CacheMaxSize
+    m.ints(&[card.bus_width_bits, card.l2_bytes, attribute(108)]); // and persistingL2CacheMaxSize
     m.ints(&[card.max_threads_per_sm, 1, 1, 1]); // and stream priorities, L1 caching of globals and locals
     m.size(card.shared_per_sm);
     m.ints(&[card.regs_per_sm, 1, 0, 0]); // and managedMemory, isMultiGpuBoard, its group
     m.int(0); // hostNativeAtomicSupported
     if old {
-        m.int(attributes::DOUBLE_RATIO); // singleToDoublePrecisionPerfRatio
+        m.int(attribute(87)); // singleToDoublePrecisionPerfRatio
     }
     m.ints(&[0, 1, 1, 1, 1]); // pageable access, concurrent managed, preemption, host pointer, cooperative launch
     if old {
         m.int(1); // cooperativeMultiDeviceLaunch
     }
     m.size(card.shared_per_block_optin);
-    m.ints(&[0, 0, card.max_blocks_per_sm, 0]); // page tables, direct access, blocks, access window
+    m.ints(&[0, 0, card.max_blocks_per_sm, attribute(109)]); // page tables, direct access, blocks, access window
     m.size(card.reserved_shared_per_block);
     if layout != Layout::Cuda11 {
-        add_what_is_newer(m, card, layout);
+        add_what_is_newer(m, attribute, layout);
     }
     members.bytes
 }
 
 /// The members that CUDA 12 added.
-fn add_what_is_newer(m: &mut Members, card: &DeviceDescription, layout: Layout) {
-    m.ints(&[1, 0, 0, 0, 1]); // host registration, sparse arrays, read-only registration, semaphores, pools
-    m.ints(&[0, 0, 0, 1, 0]); // RDMA, its flush and ordering, pool handle types (POSIX), deferred arrays
-    m.ints(&[0, u64::from(card.cc_major >= 9), 0]); // IPC events, clusters, unified function pointers
+fn add_what_is_newer(m: &mut Members, attribute: impl Fn(c_int) -> u64, layout: Layout) {
+    m.ints(&[99, 112, 113, 114, 115].map(&attribute)); // host registration, sparse arrays, read-only registration, semaphores, pools
+    m.ints(&[116, 117, 118, 119, 121].map(&attribute)); // RDMA, its flush and ordering, pool handle types, deferred arrays
+    m.ints(&[125, 120, 129].map(&attribute)); // IPC events, clusters, unified function pointers
     if layout == Layout::Cuda13 {
-        m.ints(&[0, u64::MAX, 0, u64::MAX]); // NUMA configuration and nodes, MPS
-        m.ints(&[attributes::pci_device_id(card), 0, 0]); // gpuPciDeviceID, subsystem, multinode IPC
+        m.ints(&[130, 131, 133, 134].map(&attribute)); // NUMA configuration and node, MPS, node of the host
+        m.ints(&[139, 140, 143].map(&attribute)); // gpuPciDeviceID, subsystem, multinode IPC
         m.ints(&[0; 56]);
     } else {
         m.ints(&[0; 63]);

@@ -39,7 +39,10 @@ functions! { RuntimeStatus:
     cudaEventElapsedTime_v2(milliseconds: Out<'_, f32>, start: EventHandle, end: EventHandle)
         = streams::elapsed(milliseconds, start, end);
 
-    cudaStreamBeginCapture(handle: StreamHandle, mode: c_int) = streams::begin_capture(handle, std::ptr::null_mut(), mode);
+    cudaStreamBeginCapture(handle: StreamHandle, mode: c_int) = streams::begin_capture_alone(handle, mode);
+    /// Null is the thread's own default stream here.
+    cudaStreamBeginCapture_ptsz(handle: StreamHandle, mode: c_int)
+        = streams::begin_capture(handle, std::ptr::null_mut(), mode);
     cudaStreamBeginCaptureToGraph(
         handle: StreamHandle, graph: Opaque, _dependencies: *const c_void, _data: *const c_void, _count: usize, mode: c_int
     ) = streams::begin_capture(handle, graph, mode);

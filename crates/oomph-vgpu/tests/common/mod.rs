@@ -31,18 +31,25 @@ fn library() -> PathBuf {
 /// Opens the library on one card of this capacity, in bytes, with a context that costs nothing. Called once in a
 /// process, before other threads are started.
 pub fn open(run: &Path, capacity_bytes: u64) -> *mut c_void {
-    let card = DeviceDescription {
-        name: "test".into(),
-        capacity_bytes,
-        cc_major: 9,
-        sm_count: 132,
-        ..DeviceDescription::default()
-    };
+    open_card(
+        run,
+        &DeviceDescription {
+            name: "test".into(),
+            capacity_bytes,
+            cc_major: 9,
+            sm_count: 132,
+            ..DeviceDescription::default()
+        },
+    )
+}
+
+/// Opens the library on this card. As for [`open`].
+pub fn open_card(run: &Path, card: &DeviceDescription) -> *mut c_void {
     // The library takes a run folder from nobody but this user.
     std::fs::set_permissions(run, std::fs::Permissions::from_mode(0o700)).expect("the temporary folder's mode");
     let ledger = run.join(LEDGER_FILE);
     let _ = std::fs::remove_file(&ledger);
-    Ledger::create(&ledger, &[card]).expect("a ledger in the temporary folder");
+    Ledger::create(&ledger, std::slice::from_ref(card)).expect("a ledger in the temporary folder");
     // SAFETY: no other thread reads the environment yet.
     unsafe { std::env::set_var(RUN_FOLDER_VARIABLE, run) };
     let path = CString::new(library().into_os_string().into_encoded_bytes()).unwrap_or_default();
