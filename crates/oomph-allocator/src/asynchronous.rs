@@ -1,10 +1,10 @@
 //! `cudaMallocAsync`: the driver's stream-ordered pool, as PyTorch's `backend:cudaMallocAsync` uses it.
 //!
 //! NVIDIA documents what the pool guarantees and not how it works. The model: blocks are multiples of 512 bytes; the
-//! pool grows by what is missing, at least 32 MiB at a time and in granules of 2 MiB; it keeps all that it has taken
-//! (PyTorch sets the release threshold to its maximum) until it is trimmed; and because the driver maps physical memory
-//! to addresses as it likes, free memory is never too scattered to be used. What a real driver reserves can differ by
-//! some tens of MiB.
+//! pool grows by what is missing, in multiples of 32 MiB as on an H100 (`acceptance/readings/real`, six blocks; exactly, in
+//! granules of 2 MiB, where the card has no more); it keeps all that it has taken (PyTorch sets the release threshold to
+//! its maximum) until it is trimmed; and because the driver maps physical memory to addresses as it likes, free memory
+//! is never too scattered to be used. What a real driver reserves can differ by some tens of MiB.
 
 use oomph_trace::PoolId;
 
@@ -70,7 +70,7 @@ impl Asynchronous {
         }
         let exact = round_up(needed - reserved, GRANULE);
         // A card that is nearly full still gives what is needed.
-        for growth in [exact.max(GROWTH), exact] {
+        for growth in [round_up(exact, GROWTH), exact] {
             if reserved.checked_add(growth).is_some_and(|sum| sum <= self.limit) {
                 self.statistics.reserve(growth);
                 return true;

@@ -190,6 +190,8 @@ impl Gpu {
             context.store(false, Ordering::Relaxed);
         }
         self.changes.iter().for_each(Context::forget);
+        self.libraries.solver_charged.store(false, Ordering::Relaxed);
+        self.libraries.nccl_charged.store(false, Ordering::Relaxed);
         self.log.forget();
         self.activity.forget();
     }
