@@ -10,8 +10,7 @@ import json
 import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from rows import ROWS  # noqa: E402
+from rows import ROWS
 
 FIELDS = ["program", "words", "torch", "cudnn", "card_status", "twin_status", "card_allocated_peak", "twin_allocated_peak",
           "card_reserved_peak", "twin_reserved_peak", "card_outside", "twin_outside"]

@@ -5,6 +5,7 @@ Run on a card and on its virtual twin, a difference is a wrong answer of the twi
 """
 
 import ctypes
+import functools
 import json
 import os
 import sys
@@ -53,7 +54,7 @@ def device():
     note("device", "no context", cuda.cuMemGetInfo_v2(byref(c_size_t()), byref(c_size_t())))
     context()
     note("device", "free", free())
-    for limit in range(0, 8):
+    for limit in range(8):
         value = c_size_t()
         status = cuda.cuCtxGetLimit(byref(value), limit)
         note("limits", str(limit), value.value if status == 0 else "status %d" % status)
@@ -181,7 +182,7 @@ def statuses():
     for name, call in calls.items():
         note("statuses", name, call())
     context()
-    for status in list(range(0, 20)) + [34, 35, 36, 46, 100, 101, 200, 201, 209, 218, 220, 222, 223, 500, 600, 700, 701, 702, 715, 719, 801, 802,
+    for status in list(range(20)) + [34, 35, 36, 46, 100, 101, 200, 201, 209, 218, 220, 222, 223, 500, 600, 700, 701, 702, 715, 719, 801, 802,
                    803, 900, 904, 906, 999, 12345]:
         name, text = c_char_p(), c_char_p()
         said = cuda.cuGetErrorName(status, byref(name)), cuda.cuGetErrorString(status, byref(text))
@@ -230,13 +231,12 @@ def nvml():
     note("nvml", "ecc", [library.nvmlDeviceGetEccMode(handle, byref(two), byref(three)), two.value, three.value])
     note("nvml", "capability", [library.nvmlDeviceGetCudaComputeCapability(handle, byref(two), byref(three)), two.value, three.value])
     note("nvml", "mig", [library.nvmlDeviceGetMigMode(handle, byref(two), byref(three)), two.value, three.value])
-    one, other = c_uint(), c_uint()
     note("nvml", "utilization", library.nvmlDeviceGetUtilizationRates(handle, byref((c_uint * 2)())))
     count = c_uint(0)
     note("nvml", "processes, no room", library.nvmlDeviceGetComputeRunningProcesses_v3(handle, byref(count), None))
     count = c_uint(0)
     note("nvml", "graphics", [library.nvmlDeviceGetGraphicsRunningProcesses_v3(handle, byref(count), None), count.value])
-    for status in range(0, 32):
+    for status in range(32):
         library.nvmlErrorString.restype = c_char_p
         note("nvml errors", str(status), library.nvmlErrorString(status).decode())
 
@@ -426,30 +426,44 @@ def convolutions():
         if kind == "conv":
             x, w = make(key[1]), make(key[2])
             bias = torch.zeros(w.shape[1 if key[7] else 0], device="cuda", dtype=w.dtype) if key[3] else None
-            note("peaks", name, taken(lambda: aten.convolution(x, w, bias, *key[4:])))
+            note("peaks", name, taken(functools.partial(aten.convolution, x, w, bias, *key[4:])))
         elif kind == "convb":
             g, x, w = make(key[1]), make(key[2]), make(key[3])
-            note("peaks", name, taken(lambda: aten.convolution_backward(g, x, w, *key[4:])))
+            note("peaks", name, taken(functools.partial(aten.convolution_backward, g, x, w, *key[4:])))
+
+
+def attend(shape, dtype, causal, dropout, grad):
+    """What one attention takes forwards and backwards, and the kernel that PyTorch chose."""
+    import torch
+
+    q, k, v = (torch.zeros(shape, device="cuda", dtype=dtype, requires_grad=grad) for _ in range(3))
+    results = []
+
+    def forward():
+        results.append(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, dropout_p=dropout))
+
+    def backward():
+        results[0].backward(results[0])
+
+    found = taken(forward)
+    back = taken(backward) if grad and results else None
+    return [found, back, type(results[0].grad_fn).__name__ if results else None]
 
 
 def attention():
     """Workspaces of attention by PyTorch's own choice of a kernel."""
+    import itertools
+
     import torch
 
-    for shape in ((2, 32, 2048, 128), (8, 12, 512, 64), (4, 8, 512, 64), (2, 8, 4096, 40),
-                  (1, 24, 4608, 128), (1, 1, 4096, 512), (3, 5, 333, 96)):
-        for dtype in (torch.float16, torch.bfloat16, torch.float32):
-            for causal in (False, True):
-                for dropout in (0.0,) if causal else (0.0, 0.1):
-                    for grad in (False, True):
-                        q, k, v = (torch.zeros(shape, device="cuda", dtype=dtype, requires_grad=grad) for _ in range(3))
-                        name = "%s %s causal=%d dropout=%s grad=%d" % (list(shape), str(dtype)[6:], causal, dropout, grad)
-                        out = []
-                        found = taken(lambda: out.append(
-                            torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, dropout_p=dropout)))
-                        back = taken(lambda: out[0].backward(out[0])) if grad and out else None
-                        note("attention", name, [found, back, type(out[0].grad_fn).__name__ if out else None])
-                        del q, k, v, out
+    shapes = ((2, 32, 2048, 128), (8, 12, 512, 64), (4, 8, 512, 64), (2, 8, 4096, 40), (1, 24, 4608, 128), (1, 1, 4096, 512),
+              (3, 5, 333, 96))
+    types = (torch.float16, torch.bfloat16, torch.float32)
+    for shape, dtype, causal, dropout, grad in itertools.product(shapes, types, (False, True), (0.0, 0.1), (False, True)):
+        if causal and dropout:
+            continue
+        name = "%s %s causal=%d dropout=%s grad=%d" % (list(shape), str(dtype)[6:], causal, dropout, grad)
+        note("attention", name, attend(shape, dtype, causal, dropout, grad))
 
 
 def algebra():

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs each program on this machine's card and on its virtual twin: `run.py OOMPH CARD OUT [--seconds N] [NAME ...]`.
 
-`--virtual 0` leaves out the twin and `--real 0` the card, so that the two can be read on different machines. OUT is a folder that gets NAME.real.* and NAME.virtual.*: what was printed, what the gauge read, and the report. Real runs
-share the card as far as their sizes allow; virtual ones need no card and use the processors meanwhile.
+`--virtual 0` leaves out the twin and `--real 0` the card, so that the two can be read on different machines. OUT is a folder
+that gets NAME.real.* and NAME.virtual.*: what was printed, what the gauge read, and the report. Real runs share the card as far
+as their sizes allow; virtual ones need no card and use the processors meanwhile.
 """
 
 import argparse
@@ -16,10 +17,10 @@ import tempfile
 import threading
 import time
 
+from rows import ROWS
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = os.path.abspath(os.path.join(HERE, "..", "..", "programs"))
-sys.path.insert(0, HERE)
-from rows import ROWS  # noqa: E402
 
 
 class Room:
