@@ -53,6 +53,8 @@ pub enum Fact {
     OthersHoldMemory,
     /// Other processes hold nothing worth naming.
     NobodyElse,
+    /// No other process holds more than a context and some tensors, as a worker of this program would.
+    OthersAreSmall,
     /// The logits over the vocabulary weigh: they failed, or the vocabulary has at least 100,000 entries.
     LogitsWeigh,
     /// None of the frameworks is known, only where it runs.
@@ -85,6 +87,8 @@ pub enum Fact {
 
 /// Half a GiB: below this, another process on the card is a desktop, not a culprit.
 const NOTICEABLE: u64 = 512 << 20;
+/// A context of up to 1 GiB and as much in tensors of a few batches: what a worker holds that touched the card.
+const LARGEST_WORKER: u64 = 2 << 30;
 /// The number of entries from which the logits of a language model usually own the peak: Llama 3, Gemma and Qwen are above it.
 const LARGE_VOCABULARY: u64 = 100_000;
 
@@ -123,6 +127,7 @@ impl Fact {
             Fact::LimitBelowCapacity => Some(memory.allowed? < memory.capacity?).filter(|&below| below)?,
             Fact::OthersHoldMemory => others(situation)? >= NOTICEABLE,
             Fact::NobodyElse => others(situation)? < NOTICEABLE,
+            Fact::OthersAreSmall => memory.largest_other? <= LARGEST_WORKER,
             Fact::LogitsWeigh => {
                 situation.operation == Some(Operation::Logits) || settings.vocabulary? >= LARGE_VOCABULARY
             }

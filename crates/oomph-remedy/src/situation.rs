@@ -291,6 +291,8 @@ pub struct Memory {
     pub process: Option<u64>,
     /// What other processes hold.
     pub other_processes: Option<u64>,
+    /// What the largest of them holds, where each is named.
+    pub largest_other: Option<u64>,
     /// Pools of CUDA graphs.
     pub graph_pools: Option<u64>,
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 fn memory() -> impl Strategy<Value = Memory> {
-    proptest::collection::vec(of(any::<u64>()), 9).prop_map(|figures| Memory {
+    proptest::collection::vec(of(any::<u64>()), 10).prop_map(|figures| Memory {
         requested: figures[0],
         capacity: figures[1],
         free: figures[2],
@@ -21,6 +21,7 @@ fn memory() -> impl Strategy<Value = Memory> {
         process: figures[6],
         other_processes: figures[7],
         graph_pools: figures[8],
+        largest_other: figures[9],
     })
 }
 

@@ -77,6 +77,7 @@ fn situation(failure: &Failure, settings: &RunSettings, seen: Seen) -> Situation
             allowed: facts.limit_bytes,
             process: facts.process_bytes.filter(|_| !failure.derived.process_unknown),
             other_processes: failure.derived.other_tenants_bytes,
+            largest_other: facts.other_processes.iter().filter_map(|other| other.bytes).max(),
             graph_pools: facts.private_pools_bytes,
         },
         settings: Settings {
