@@ -49,7 +49,7 @@ pub struct CardCost {
     pub capacity: Option<u64>,
 }
 
-/// What handles of cuBLAS and cuDNN take beside the context on cards of compute capability 9, in bytes: for one thread that
+/// What handles of cuBLAS and cuDNN take in addition to the context on cards of compute capability 9, in bytes: for one thread that
 /// multiplies, for the two of a training loop, and with cuDNN in both. The virtual GPU charges them one by one
 /// (`holdings` of oomph-vgpu); on other cards the context's readings have them.
 const HOPPERS_HANDLES: [u64; 3] = [64 << 20, 128 << 20, 144 << 20];

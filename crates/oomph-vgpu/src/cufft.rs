@@ -47,8 +47,8 @@ library_version!(Cufft, "libcufft.so.", "cufft", [10, 9, 0], [11, 4, 1], [12, 5,
 const MOST_DIMENSIONS: usize = 8;
 /// The largest prime factor that has a kernel of its own.
 const LARGEST_DIRECT_PRIME: u64 = 127;
-/// The longest dimension that is transformed in place: in general, in one real dimension that is no power of two, and in
-/// double precision with real numbers or where the length is no power of two.
+/// The longest dimension that is transformed in place: in general, in one real dimension whose length is not a power of two, and in
+/// double precision with real numbers or where the length is not a power of two.
 const LONGEST_IN_PLACE: u64 = 16_384;
 const LONGEST_REAL: u64 = 1024;
 const LONGEST_DOUBLE: u64 = 4096;

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int};
 /// A code, its name in the driver API, its name in the runtime API, and what it means.
 type Code = (c_int, Option<&'static CStr>, Option<&'static CStr>, &'static CStr);
 
-/// What the runtime API says of a number that is no code.
+/// What the runtime API says of a number that is not a code.
 const UNRECOGNIZED: &CStr = c"unrecognized error code";
 
 fn find(code: c_int) -> Option<&'static Code> {

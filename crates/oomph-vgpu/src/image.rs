@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn texts_are_ptx_or_no_image() {
-        assert!(is_refused(b"this is no module\0"));
+        assert!(is_refused(b"not a module\0"));
         assert!(!is_refused(b"// made by hand\n\n.version 7.0\n.target sm_80\n\0"));
         assert!(!is_refused(b"\0"), "an image that holds nothing");
         assert!(!is_refused(b"!<arch>\n\0"));

@@ -107,7 +107,7 @@ fn wrong_calls(library: *mut c_void) {
         assert_eq!(end(ptr::null_mut(), &raw mut made), 401);
         assert_eq!(begin(ptr::null_mut(), 0), 900);
         assert_eq!(load(&raw mut made, ptr::null()), 1);
-        assert_eq!(load(&raw mut made, c"this is no module".as_ptr().cast()), 200);
+        assert_eq!(load(&raw mut made, c"not a module".as_ptr().cast()), 200);
         assert_eq!(load(&raw mut made, c"// by hand\n.version 7.0\n.target sm_80\n".as_ptr().cast()), 0);
         assert_eq!(load_file(&raw mut made, c"/nowhere".as_ptr().cast()), 301);
         assert_eq!(unregister(address.cast()), 713);
@@ -192,7 +192,7 @@ fn memory(library: *mut c_void) {
     let (start, mut stack) = (left(), 0);
     unsafe {
         assert_eq!((set_limit(STACK, 65_536), start - left()), (0, 17_439_916_032));
-        // With the limit lowered again, 78 blocks of 1 GiB fitted on the card, which they cannot beside such stacks.
+        // With the limit lowered again, 78 blocks of 1 GiB fitted on the card, which they cannot next to such stacks.
         assert_eq!((set_limit(STACK, 1024), start - left()), (0, 0));
         assert_eq!((limit(&raw mut stack, STACK), stack), (0, 1024));
         assert_eq!(set_limit(STACK, 1 << 20), 2, "the card cannot hold so large stacks");

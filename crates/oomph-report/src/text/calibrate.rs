@@ -91,7 +91,7 @@ fn figure(card: Option<u64>, twin: Option<u64>) -> (String, bool) {
     }
 }
 
-/// A size with as many digits as leave room for it beside another in a column.
+/// A size with as many digits as leave room for it next to another in a column.
 fn short(bytes: u64) -> String {
     let text = size(bytes);
     let Some((number, unit)) = text.split_once(' ') else { return text };

@@ -223,7 +223,7 @@ const SUBLIBRARIES: [&str; 5] = [
 ];
 
 /// What NVIDIA's compiler, with which cuDNN builds kernels such as those of attention, opens by its bare name. In the
-/// program PyTorch has loaded it; CUDA 13.0's compiler does not look beside itself, and no kernel could be built without.
+/// program PyTorch has loaded it; CUDA 13.0's compiler does not look in its own folder, and no kernel could be built without.
 fn compilers_builtins(cudnn: &Path) -> Vec<PathBuf> {
     let is_builtins =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libnvrtc-builtins.so"));
@@ -231,7 +231,7 @@ fn compilers_builtins(cudnn: &Path) -> Vec<PathBuf> {
     if !mapped.is_empty() {
         return mapped;
     }
-    // Wheels have the compiler in a folder beside cuDNN's: `nvidia/cuda_nvrtc/lib` or, since CUDA 13, `nvidia/cu13/lib`.
+    // Wheels have the compiler in a folder next to that of cuDNN: `nvidia/cuda_nvrtc/lib` or, since CUDA 13, `nvidia/cu13/lib`.
     let packages = cudnn.ancestors().nth(3).into_iter().flat_map(|folder| folder.read_dir().into_iter().flatten());
     packages
         .flatten()
