@@ -315,7 +315,7 @@ batched! {
 /// for the first.
 pub fn cusolverDnCreate(out: boundary::Out<'_, *mut c_void>) -> Result<(), CusolverStatus> {
     let device = device::activate_current().map_err(|_| CusolverStatus::NOT_INITIALIZED)?;
-    let bytes = holdings::of(&device.description).cusolver;
+    let bytes = holdings::of(device.description).cusolver;
     if bytes > 0 && !gpu().libraries.solver_charged.swap(true, Ordering::Relaxed) {
         // A card that is full refuses the handle, and the next one is the first.
         if !gpu().charge(device.card, Kind::Library, bytes) {

@@ -100,7 +100,7 @@ fn known<'a>(handle: &'a Handle<'_, Context>) -> Result<&'a Context, CublasStatu
 pub fn cublasCreate_v2(out: Out<'_, *mut c_void>) -> Result<(), CublasStatus> {
     let out = out.given().ok_or(CublasStatus::INVALID_VALUE)?;
     let device = device::activate_current().map_err(|_| CublasStatus::NOT_INITIALIZED)?;
-    let held = holdings::of(&device.description).cublas;
+    let held = holdings::of(device.description).cublas;
     let workspace = if held > 0 { held } else { default_workspace(device.description.cc_major) };
     if !gpu().charge(device.card, Kind::Library, workspace) {
         return Err(CublasStatus::ALLOC_FAILED);

@@ -97,10 +97,9 @@ pub fn get(descriptor: Descriptor<'_>, name: i32, places: Places<'_>, count: Out
     }
     let (written, status) = real.get(descriptor, name, places);
     count.set(written);
-    if status.is_ok() && name == ATTR_PLAN_WORKSPACE && kind == TYPE_INT64 {
-        if let Some(bytes) = places.held().long(0) {
-            places.set_long(on_a_card(descriptor, bytes));
-        }
+    let is_workspace = status.is_ok() && name == ATTR_PLAN_WORKSPACE && kind == TYPE_INT64;
+    if let Some(bytes) = places.held().long(0).filter(|_| is_workspace) {
+        places.set_long(on_a_card(descriptor, bytes));
     }
     if status.is_ok() && name == ATTR_HEURISTICS_RESULTS && kind == TYPE_DESCRIPTOR && !places.held().is_null() {
         let written = usize::try_from(written).unwrap_or(0);

@@ -39,7 +39,7 @@ pub fn cudnnCreate(out: Out<'_, *mut c_void>) -> Result<()> {
         out.set(std::ptr::null_mut());
         return Err(CudnnStatus::NOT_INITIALIZED);
     };
-    let bytes = holdings::of(&device.description).cudnn;
+    let bytes = holdings::of(device.description).cudnn;
     if bytes > 0 && !gpu().charge(device.card, oomph_ledger::Kind::Library, bytes) {
         out.set(std::ptr::null_mut());
         return Err(CudnnStatus::DEVICE_ALLOCATION_FAILED);

@@ -140,7 +140,7 @@ fn create(ranks: c_int, rank: c_int, ordinal: usize, name: Option<&str>) -> Made
         splits: AtomicU64::new(0),
     };
     communicator.charge(memory::COMMUNICATOR)?;
-    let kernels = holdings::of(&device.description).nccl;
+    let kernels = holdings::of(device.description).nccl;
     if kernels > 0 && !gpu().libraries.nccl_charged.swap(true, Ordering::Relaxed) {
         // They stay when the communicator ends.
         if !gpu().charge(device.card, Kind::Library, kernels) {
