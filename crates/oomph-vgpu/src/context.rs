@@ -119,17 +119,14 @@ mod tests {
         assert_eq!(stack_bytes(card(9), u64::MAX), u64::MAX);
     }
 
-    /// Read on an H100, driver 580.159.04, 2026-11-26: the first 33 of 96 streams. Later ones took a granule more here and
-    /// there, 54,525,952 bytes together.
+    /// Read on an H100, driver 580.159.04, 2026-11-26: the first 34 of 96 streams, in granules. Later ones took a granule
+    /// more here and there, 54,525,952 bytes together.
     #[test]
     fn every_fourth_stream_takes_a_granule() {
-        let taken: Vec<u64> = (1..=33).map(|streams| stream_bytes(card(9), streams)).collect();
-        let read: Vec<u64> = (1..=33).map(|number: u64| (number + 2) / 4 * 2_097_152).collect();
+        let read =
+            [0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7, 8, 8, 8, 8, 9];
+        let taken: Vec<u64> = (1..=34).map(|streams| stream_bytes(card(9), streams) >> 21).collect();
         assert_eq!(taken, read);
-        assert_eq!(
-            (taken[0], taken[1], taken[4], taken[5], taken[32]),
-            (0, 2_097_152, 2_097_152, 4_194_304, 16_777_216)
-        );
         assert_eq!(stream_bytes(card(8), 96), 0, "not read on other cards");
     }
 }

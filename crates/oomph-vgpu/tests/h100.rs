@@ -34,6 +34,8 @@ type End = unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> c_int;
 type Fill = unsafe extern "C" fn(u64, u8, usize) -> c_int;
 type Copy = unsafe extern "C" fn(*mut c_void, u64, usize) -> c_int;
 type Procedure = unsafe extern "C" fn(*const c_void, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
+type Create = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Workspace = unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> c_int;
 type Text = unsafe extern "C" fn(c_int, *mut *const c_void) -> c_int;
 
 /// A function of the library's, by its CUDA name.
@@ -61,7 +63,43 @@ fn the_card_answers_as_a_real_one() {
     let library = common::open_card(run.path(), &card);
     refused_without_a_context(library);
     wrong_calls(library);
+    handles(library);
     memory(library);
+}
+
+/// What libraries hold for a handle. The card had 2 MiB more with cuBLAS's first one.
+fn handles(library: *mut c_void) {
+    let info = of!(library, "cuMemGetInfo_v2", Info);
+    let left = || {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the out-parameters live, here and below.
+        assert_eq!(unsafe { info(&raw mut free, &raw mut total) }, 0);
+        free
+    };
+    let taken = |create: Create, destroy: Option<Create>| {
+        let (before, mut handle) = (left(), ptr::null_mut::<c_void>());
+        assert_eq!(unsafe { create((&raw mut handle).cast()) }, 0);
+        let taken = (before - left()) / MIB;
+        if let Some(destroy) = destroy {
+            assert_eq!(unsafe { destroy(handle) }, 0);
+            assert_eq!(left(), before, "a handle that ends gives back what it took");
+        }
+        taken
+    };
+    let cublas = of!(library, "cublasCreate_v2", Create);
+    assert_eq!(taken(cublas, Some(of!(library, "cublasDestroy_v2", Create))), 64);
+    let cudnn = of!(library, "cudnnCreate", Create);
+    assert_eq!(taken(cudnn, Some(of!(library, "cudnnDestroy", Create))), 8);
+    assert_eq!(taken(of!(library, "cusolverDnCreate", Create), None), 96);
+
+    // PyTorch brings a workspace of its own, and the handle's stays.
+    let bring = of!(library, "cublasSetWorkspace_v2", Workspace);
+    let (before, mut handle) = (left(), ptr::null_mut::<c_void>());
+    unsafe {
+        assert_eq!(cublas((&raw mut handle).cast()), 0);
+        assert_eq!(bring(handle, ptr::without_provenance_mut(512), 32 * MIB), 0);
+    }
+    assert_eq!(before - left(), 64 * MIB);
 }
 
 /// Leaves the primary context current.

@@ -178,7 +178,7 @@ def _say_how_it_grows(record):
         record.warn(
             "JAX took memory as the program needed it (oomph set XLA_PYTHON_CLIENT_PREALLOCATE=false); by default it takes "
             "75 % of a card at its start, whatever the program needs. A real card times XLA's kernels and keeps the fastest: on "
-            "an H100 that took 0 to 12 % more in four programs, and convolutions took what was free while they were tried."
+            "an H100 that took 0 to 12 % more in three programs, and convolutions took what was free while they were tried."
         )
     elif preallocate not in ("false", "False", "0"):
         record.preallocates = True
