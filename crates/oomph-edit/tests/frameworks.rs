@@ -381,3 +381,86 @@ fn flax_computes_in_16_bits() {
     let plain = "import jax\nimport jax.numpy as jnp\nx = jnp.ones(8)\n";
     assert!(placed(&program(plain, &[]), "autocast", 8).is_err());
 }
+
+#[test]
+fn where_no_block_repeats_the_loss_keeps_its_products_alone() {
+    let raw = program(
+        "import jax\nimport jax.numpy as jnp\nfrom functools import partial\n\n@partial(jax.jit, static_argnums=2)\n\
+         def step(model, tokens, heads):\n    value, grads = jax.value_and_grad(loss)(model, tokens, heads)\n    \
+         return model, value\n",
+        &[],
+    );
+    let wanted = "+    value, grads = jax.value_and_grad(jax.checkpoint(loss, \
+                  policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable, static_argnums=(2,)))(model, tokens, heads)";
+    assert_eq!(changed(&raw, "gradient-checkpointing").last().unwrap(), wanted);
+    let named = program(
+        "import jax\n\n@jax.jit\ndef step(state, x):\n    def loss_fn(params):\n        return f(params, x)\n    \
+         grad_fn = jax.value_and_grad(loss_fn, has_aux=True)\n    (loss, aux), grads = grad_fn(state.params)\n    \
+         return state.apply_gradients(grads=grads)\n",
+        &[],
+    );
+    let wanted = "+    grad_fn = jax.value_and_grad(jax.checkpoint(loss_fn, \
+                  policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable), has_aux=True)";
+    assert_eq!(changed(&named, "gradient-checkpointing").last().unwrap(), wanted);
+    let names = program(
+        "import jax\n\n@jax.jit(static_argnames=('cfg',))\ndef step(p, x, cfg):\n    \
+         return jax.grad(loss)(p, x, cfg)\n",
+        &[],
+    );
+    let after = changed(&names, "gradient-checkpointing");
+    assert!(after.last().unwrap().contains("static_argnums=(2,)))(p, x, cfg)"), "{after:?}");
+}
+
+#[test]
+fn weights_of_jax_are_cast_where_they_are_made() {
+    let cast = "jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16) if leaf.dtype == jnp.float32 else leaf, ";
+    let raw = program(
+        "import jax\nimport jax.numpy as jnp\n\ndef main():\n    params = init(jax.random.key(0), 8)\n    \
+         for x in data:\n        params, loss = step(params, x)\n    grads = jax.grad(f)(params)\n",
+        &[],
+    );
+    assert_eq!(changed(&raw, "pure-bf16"), [format!("+    params = {cast}params)")]);
+    let flax = program(
+        "import jax\nimport jax.numpy as jnp\nvariables = net.init(key, x)\n\
+         state = TrainState.create(apply_fn=net.apply, params=net.init(key, x)['params'], tx=tx)\n\
+         grads = jax.grad(loss)(state.params)\n",
+        &[],
+    );
+    let after = changed(&flax, "pure-bf16");
+    assert!(after.iter().any(|line| *line == format!("+variables = {cast}variables)")), "{after:?}");
+    assert!(after.iter().any(|line| line.contains(&format!("params={cast}net.init(key, x)['params']), tx=tx)"))));
+    let serves = program("import jax\nimport jax.numpy as jnp\nparams = init(key)\n", &[]);
+    assert!(placed(&serves, "pure-bf16", 8).unwrap_err().contains("no gradients"));
+}
+
+#[test]
+fn outputs_of_a_binding_are_made_in_host_memory() {
+    let before = program(
+        "import onnxruntime as ort\nb = session.io_binding()\nb.bind_output('features', 'cuda')\n\
+         b.bind_output('logits', device_type='cuda', device_id=0)\nb.bind_output('other', 'cpu')\n\
+         b.bind_output('y', 'cuda', 0, np.float32, shape, pointer)\n",
+        &[],
+    );
+    let after = changed(&before, "outputs-on-host");
+    let put: Vec<&str> = after.iter().filter_map(|line| line.strip_prefix('+')).collect();
+    assert_eq!(
+        put,
+        ["b.bind_output('features', \"cpu\")", "b.bind_output('logits', device_type=\"cpu\", device_id=0)"]
+    );
+}
+
+#[test]
+fn an_option_for_tiles_takes_the_side_that_is_wanted() {
+    let text = "import argparse\nimport onnxruntime\np = argparse.ArgumentParser()\n\
+                p.add_argument('-t', '--tile', type=int, default=0)\nargs = p.parse_args()\n";
+    let whole = program(text, &["in.png"]);
+    assert!(whole.takes_tiles());
+    let after = placed(&whole, "own-tiles", 8).unwrap();
+    assert_eq!(after.program.arguments(), ["in.png", "--tile", "512"]);
+    let small = program(text, &["--tile", "400"]);
+    assert!(placed(&small, "own-tiles", 8).unwrap_err().contains("as small already"));
+    // PyTorch's upscalers have it, too.
+    let torch = program(&text.replace("onnxruntime", "torch"), &["--tile", "0"]);
+    assert_eq!(placed(&torch, "own-tiles", 8).unwrap().program.arguments(), ["--tile", "512"]);
+    assert!(!program("import torch\n", &[]).takes_tiles());
+}

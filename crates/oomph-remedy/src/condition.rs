@@ -79,6 +79,8 @@ pub enum Fact {
     NotConvolutional,
     /// A model that no optimizer changes, such as a teacher, is called with gradients on.
     CallsAnUntrainedModel,
+    /// The program has an option of its own for the side of the tiles in which it works on an image.
+    TakesTiles,
     /// The loss is a mean over samples, each of which has its own; a contrastive loss compares them.
     SamplesAreIndependent,
     /// The loss compares the samples of a batch with each other.
@@ -140,6 +142,7 @@ impl Fact {
             Fact::TrainerAccumulates => !settings.steps_by_hand?,
             Fact::NotConvolutional => !settings.convolves?,
             Fact::CallsAnUntrainedModel => settings.calls_untrained?,
+            Fact::TakesTiles => settings.takes_tiles?,
             Fact::SamplesAreIndependent => !settings.compares_samples?,
             Fact::SamplesAreCompared => settings.compares_samples?,
             Fact::WeightsAbove8Bit => settings.bytes_per_parameter? > 1.125,

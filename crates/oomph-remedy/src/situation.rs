@@ -352,6 +352,8 @@ pub struct Settings {
     pub batch_norm: Option<bool>,
     /// Whether the program steps its optimizers itself although a trainer runs its loop, which refuses to accumulate then.
     pub steps_by_hand: Option<bool>,
+    /// Whether the program has an option of its own for the side of the tiles in which it works on an image.
+    pub takes_tiles: Option<bool>,
     /// Whether the model is made of convolutions, without attention.
     pub convolves: Option<bool>,
     /// Whether a model that no optimizer changes is called with gradients on, in addition to one that is trained.

@@ -53,6 +53,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             calls_untrained: packing,
             convolves: packing,
             steps_by_hand: packing,
+            takes_tiles: packing,
         },
     )
 }

@@ -2,7 +2,8 @@
 //!
 //! A program holds machine code for some generations of cards (`sm_75`), and at most the text of its kernels for the
 //! newest (`compute_120`), which the driver compiles. A card without either has the memory and not the code. PyTorch says
-//! itself what it was built for, before a kernel is launched; of other files the virtual GPU sees it at a launch.
+//! itself what it was built for, before a kernel is launched, and JAX by the CUDA that its plugin compiles with; of other
+//! files the virtual GPU sees it at a launch.
 
 use oomph_gpu::Gpu;
 
@@ -53,16 +54,17 @@ pub fn missing(run: &Observation, gpu: &Gpu) -> Option<String> {
     let what = without_code(run, gpu)?;
     let capability = gpu.compute_capability();
     Some(format!(
-        "{what} has no kernels for {} (compute capability {}.{}), so that the program would end there with \"no kernel \
-         image is available\", whatever its memory: another build may have them",
+        "{what} has no kernels for {} (compute capability {}.{}), so that the program would end there with an error such \
+         as \"no kernel image is available\", whatever its memory: another build may have them",
         gpu.name, capability.major, capability.minor
     ))
 }
 
-/// What has no code for a card: PyTorch with its version, or a file.
+/// What has no code for a card: PyTorch or JAX with its version, or a file.
 fn without_code(run: &Observation, gpu: &Gpu) -> Option<String> {
     if let Some(hook) = run.hooks.reports.iter().find(|hook| !run_on(&hook.architectures, gpu)) {
-        return Some(format!("torch {}", hook.frameworks.get("torch").map_or("of this build", String::as_str)));
+        let named = ["torch", "jax"].into_iter().find_map(|name| Some((name, hook.frameworks.get(name)?)));
+        return Some(named.map_or("PyTorch of this build".to_owned(), |(name, version)| format!("{name} {version}")));
     }
     run.ledger.code().into_iter().find(|(built, _)| !run_on(built, gpu)).map(|(_, file)| file.to_owned())
 }

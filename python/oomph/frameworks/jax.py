@@ -199,6 +199,17 @@ def install(jax: Library, record: Record, config: HookConfig) -> JaxWatcher:
     return watcher
 
 
+_OLDEST = {"xla_cuda12": "compute_52", "xla_cuda13": "compute_75"}
+"""The oldest cards that the compiler of each plugin knows: CUDA 12 begins with Maxwell, CUDA 13 with Turing."""
+
+
+def _say_what_it_compiles_for(record):
+    """XLA compiles for the card that it finds, but its CUDA knows no card before a certain one."""
+    plugins = [_OLDEST[name] for name in _OLDEST if "jax_plugins." + name in sys.modules]
+    if plugins and not record.architectures:
+        record.architectures = plugins
+
+
 def _when_it_begins(bridge, record):
     """Speak of the pool only where there is one: a program may use JAX on the CPU."""
     original = getattr(bridge, "_init_backend", None)
@@ -210,6 +221,7 @@ def _when_it_begins(bridge, record):
         backend = original(platform, *args, **kwargs)
         if platform == "cuda":
             hook.guarded(_say_how_it_grows, record)
+            hook.guarded(_say_what_it_compiles_for, record)
         return backend
 
     bridge._init_backend = _init_backend

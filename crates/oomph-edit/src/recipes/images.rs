@@ -220,3 +220,21 @@ fn is_list(program: &Program, at: At<'_>) -> bool {
     plain(at.text())
         || at.node.kind() == "identifier" && program.assigned(at.text()).iter().any(|value| plain(value.text()))
 }
+
+/// What the dose of tiles divides, in pixels: a side of 1024, 512 or 256.
+const LARGEST_TILE: u64 = 2048;
+
+/// The program's own option for the side of the tiles in which it works on an image; 0 or nothing is the whole image.
+pub fn own_tiles(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let Some(option) = own::tile(draft) else { return cannot("the program has no option for tiles") };
+    let side = LARGEST_TILE / draft.amount.by.unwrap_or(4).clamp(2, 32);
+    let now = option.value_in(draft.program.arguments()).filter(|value| !value.is_empty() && value != "None");
+    match now.as_deref().map(str::parse::<u64>) {
+        None | Some(Ok(0)) => {}
+        Some(Ok(now)) if now > side => {}
+        Some(Ok(_)) => return cannot("the program's tiles are as small already"),
+        Some(Err(_)) => return cannot("the program's option for tiles does not take a number of pixels"),
+    }
+    draft.set_option(&option, &side.to_string());
+    Ok(())
+}

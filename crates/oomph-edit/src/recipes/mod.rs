@@ -68,6 +68,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("group-offload", images::group_offload),
     ("attention-slicing", |draft| images::after_pipeline(draft, "enable_attention_slicing()")),
     ("one-image-at-a-time", images::one_image),
+    ("own-tiles", images::own_tiles),
     ("weights-nf4", |draft| weights::quantized(draft, 4)),
     ("weights-int8", |draft| weights::quantized(draft, 8)),
     ("device-map", weights::device_map),
@@ -102,6 +103,11 @@ impl Program {
     /// Whether a loop carries the graphs of all its steps along in the state of a recurrent network.
     pub fn retains_a_state(&self) -> bool {
         keeping::retains_a_state(self)
+    }
+
+    /// Whether the program has an option for the side of the tiles in which it works on an image.
+    pub fn takes_tiles(&self) -> bool {
+        own::tile(&Draft::of(self, &Facts::default(), Amount::default())).is_some()
     }
 
     /// Whether a module of Lightning's steps its optimizers itself, so that its Trainer refuses to accumulate.

@@ -58,6 +58,11 @@ pub fn accumulation(draft: &Draft<'_>) -> Option<Opt> {
     with_value(draft, accumulates)
 }
 
+/// An option for the side of the tiles in which an image is worked on.
+pub fn tile(draft: &Draft<'_>) -> Option<Opt> {
+    with_value(draft, |name| matches!(name, "tile" | "tilesize" | "tilepixels"))
+}
+
 /// What programs call the number of samples at a time in training.
 const BATCH: &[&str] =
     &["batchsize", "bs", "batch", "trainbatchsize", "perdevicetrainbatchsize", "microbatchsize", "trainbs", "bsz", "b"];

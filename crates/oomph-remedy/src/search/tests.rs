@@ -12,6 +12,8 @@ const GIB: u64 = 1 << 30;
 struct Paper {
     owners: BTreeMap<OwnerGroup, u64>,
     limit: u64,
+    /// From this peak on what fits is tight.
+    tight_from: u64,
     /// What is left of an owner, by remedy; what is missing here changes nothing. A dose of a knob divides.
     leaves: Vec<(&'static str, OwnerGroup, f64)>,
     /// Remedies that the program refuses.
@@ -52,6 +54,7 @@ impl Bench for Paper {
                 let peak = self.peak(&rest);
                 let ran = match peak {
                     _ if self.breaks.iter().any(|id| rest.holds(id)) => Ran::Failed("it broke".into()),
+                    peak if peak <= self.limit && peak >= self.tight_from => Ran::Tight(peak),
                     peak if peak <= self.limit => Ran::Fits(peak),
                     _ => Ran::TooMuch,
                 };
@@ -87,6 +90,7 @@ fn training(activations: u64, limit: u64) -> (Situation, Paper) {
     let paper = Paper {
         owners,
         limit,
+        tight_from: u64::MAX,
         leaves: vec![
             ("micro-batch", OwnerGroup::Activations, 0.5),
             ("gradient-checkpointing", OwnerGroup::Activations, 0.2),
@@ -147,6 +151,18 @@ fn the_gentlest_amount_is_found_though_the_forecast_is_wrong() {
     let found = find(&situation, &wishes, &mut paper);
     assert_eq!(names(&found), ["micro-batch/8"]);
     assert!(paper.ran.len() <= 4, "{:?}", paper.ran);
+}
+
+#[test]
+fn less_of_the_same_that_fits_tightly_is_no_way_of_its_own() {
+    let (situation, mut paper) = training(30 * GIB, 12 * GIB);
+    paper.tight_from = 8 * GIB;
+    let wishes = Wishes { allow: ["micro-batch".to_owned()].into(), ..Wishes::default() };
+    let found = find(&situation, &wishes, &mut paper);
+    let tight = found.tried.iter().filter(|(_, ran)| matches!(ran, Ran::Tight(_))).count();
+    assert!(tight > 0, "{:?}", found.tried);
+    assert_eq!(found.fixes.len(), 1, "{:?}", names(&found));
+    assert!(!found.fixes[0].tight);
 }
 
 #[test]

@@ -49,6 +49,16 @@ pub enum Ran {
     Failed(String),
 }
 
+impl Ran {
+    /// The peak in bytes of what fits tightly.
+    fn tight(&self) -> Option<u64> {
+        match self {
+            Self::Tight(peak_bytes) => Some(*peak_bytes),
+            _ => None,
+        }
+    }
+}
+
 /// A mix that fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fix<'a> {
@@ -112,13 +122,17 @@ pub fn search<'a, B: Bench>(
     let cost = |mix: &Mix<'_>| (mix.doses.iter().map(tier).max().unwrap_or(0), mix.doses.len());
     found.fixes.sort_by_key(|fix| cost(&fix.mix));
     let room = wanted.saturating_sub(found.fixes.len());
-    let tight = found.tried.iter().filter_map(|(mix, ran)| match ran {
-        Ran::Tight(peak_bytes) => Some(Fix { mix: mix.clone(), peak_bytes: *peak_bytes, tight: true }),
-        _ => None,
-    });
-    let mut tight: Vec<Fix<'a>> = tight.collect();
-    tight.sort_by_key(|fix| cost(&fix.mix));
-    found.fixes.extend(tight.into_iter().take(room));
+    let mut tight: Vec<(&Mix<'a>, u64)> =
+        found.tried.iter().filter_map(|(mix, ran)| Some((mix, ran.tight()?))).collect();
+    tight.sort_by_key(|(mix, _)| cost(mix));
+    let mut tight_fixes: Vec<Fix<'a>> = Vec::new();
+    for (mix, peak_bytes) in tight {
+        // The same remedies in another amount are not another way.
+        if !found.fixes.iter().chain(&tight_fixes).any(|fix| fix.mix.is_alike(mix)) {
+            tight_fixes.push(Fix { mix: mix.clone(), peak_bytes, tight: true });
+        }
+    }
+    found.fixes.extend(tight_fixes.into_iter().take(room));
     Ok(found)
 }
 

@@ -73,6 +73,20 @@ pub fn computes(found: &Found<'_>) -> bool {
         .any(|remedy| remedy.aims.contains(&Operation::Evaluation) && remedy.aims.contains(&Operation::Forward))
 }
 
+/// All candidates, but of what is enough only the amounts that are less than enough.
+pub fn gentler<'a>(candidates: &[Candidate<'a>], found: &Found<'_>) -> Vec<Candidate<'a>> {
+    let doses: Vec<_> = found.fixes.iter().flat_map(|fix| &fix.mix.doses).collect();
+    let less = |known: &Candidate<'a>| {
+        let Some(enough) = doses.iter().find(|dose| dose.remedy.id == known.remedy.id) else {
+            return Some(known.clone());
+        };
+        let amounts = known.amounts.iter().copied().filter(|amount| Some(*amount) < enough.amount).collect();
+        let known = Candidate { amounts, ..known.clone() };
+        (!known.amounts.is_empty()).then_some(known)
+    };
+    candidates.iter().filter_map(less).collect()
+}
+
 /// Adds what a second search found to what the first did.
 pub fn add<'a>(found: &mut Found<'a>, more: Found<'a>) {
     found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
@@ -136,6 +150,36 @@ mod tests {
     use oomph_remedy::search::{Dose, Fix, Mix, Ran};
 
     use super::*;
+
+    #[test]
+    fn of_what_is_enough_less_is_left() {
+        let remedy = |id: &str| Catalogue::builtin().get(id).unwrap();
+        let known = |id: &str, amounts: &[u32]| Candidate {
+            remedy: remedy(id),
+            amounts: amounts.to_vec(),
+            tier: 0,
+            asked: false,
+            aimed: false,
+        };
+        let candidates = [known("in-pieces", &[2, 4, 8]), known("smaller-batch", &[2, 4]), known("half-weights", &[])];
+        let enough = |id: &str, amount: Option<u32>| Fix {
+            mix: Mix::single(Dose { amount, ..Dose::of(remedy(id)) }),
+            peak_bytes: 1,
+            tight: false,
+        };
+        let left = |fixes: Vec<Fix<'_>>| {
+            let found = Found { fixes, ..Found::default() };
+            let left = gentler(&candidates, &found).into_iter();
+            left.map(|known| (known.remedy.id.clone(), known.amounts)).collect::<Vec<_>>()
+        };
+        let named = |all: &[(&str, &[u32])]| {
+            all.iter().map(|(id, amounts)| ((*id).to_owned(), amounts.to_vec())).collect::<Vec<_>>()
+        };
+        let pieces = left(vec![enough("in-pieces", Some(4))]);
+        assert_eq!(pieces, named(&[("in-pieces", &[2]), ("smaller-batch", &[2, 4]), ("half-weights", &[])]));
+        let others = left(vec![enough("smaller-batch", Some(2)), enough("half-weights", None)]);
+        assert_eq!(others, named(&[("in-pieces", &[2, 4, 8])]), "nothing is less than these");
+    }
 
     #[test]
     fn a_second_search_adds_what_is_new() {

@@ -39,6 +39,7 @@ impl Question {
             situation.settings.batch_size = edits.as_ref().and_then(Edits::batch_size);
         }
         situation.settings.steps_by_hand = edits.as_ref().map(|edits| edits.program.steps_by_hand());
+        situation.settings.takes_tiles = edits.as_ref().map(|edits| edits.program.takes_tiles());
         // Nothing grows in number there, so no search of the program's objects finds it.
         if edits.as_ref().is_some_and(|edits| edits.program.retains_a_state()) {
             situation.causes.insert(0, Cause::Leak.into());

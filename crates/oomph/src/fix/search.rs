@@ -257,6 +257,12 @@ impl<'a> Search<'_, 'a> {
             let rest: Vec<Candidate<'a>> = candidates.iter().filter(is_new).cloned().collect();
             let more = search(catalogue, &rest, forecast, FEWEST.min(fixes) - found.fixes.len(), bench)?;
             phases::add(&mut found, more);
+            if found.fixes.len() < FEWEST.min(fixes) && !found.out_of_time {
+                // Nothing else is enough by itself. With it, less of the first answer may be.
+                let gentler = phases::gentler(candidates, &found);
+                let more = search(catalogue, &gentler, forecast, FEWEST.min(fixes) - found.fixes.len(), bench)?;
+                phases::add(&mut found, more);
+            }
         }
         if !by_cause && (causes.is_empty() || !found.out_of_time) {
             found = search(catalogue, candidates, forecast, fixes, bench)?;

@@ -1,31 +1,30 @@
-//! JAX and Flax: batches, optax's accumulation, recomputed blocks, and arguments that are given away.
-
-use tree_sitter::Node;
+//! JAX and Flax: batches, optax's accumulation, types, and arguments that are given away.
 
 use crate::calls::Call;
 use crate::draft::{Draft, Way};
-use crate::edit::Edit;
+use crate::edit::{Edit, lines_after};
 use crate::error::CannotPlace;
 use crate::program::Program;
-use crate::scopes::parameters;
-use crate::source::{At, around, function_of, within};
+use crate::source::{Source, around, function_of, statement_of};
 
 use super::super::{Recipe, cannot, own};
 use super::places::{divide, evaluates};
-use super::{alias, around_expression, kept, partial, pieces};
+use super::traced::{in_loop, is_jit, jitted, tuple};
+use super::{alias, around_expression, kept, partial, pieces, remat};
 
 /// What can be placed.
 pub const RECIPES: &[(&str, Recipe)] = &[
     ("micro-batch", micro_batch),
     ("smaller-training-batch", smaller_batch),
     ("smaller-batch", smaller_batch),
-    ("gradient-checkpointing", checkpointing),
+    ("gradient-checkpointing", remat::checkpointing),
     ("donate-buffers", donate),
     ("eval-batch", smaller_evaluation),
     ("collect-on-host", kept::jax),
     ("eval-accumulation", kept::jax),
     ("in-pieces", pieces::jax),
     ("autocast", autocast),
+    ("pure-bf16", sixteen_bits),
 ];
 
 /// The arguments that say how many samples are worked on at a time.
@@ -111,121 +110,6 @@ fn makes_optimizer(call: &Call<'_>) -> bool {
     of_optax(call) && !inside()
 }
 
-/// Each block of a model is computed again in the backward pass.
-fn checkpointing(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    let program = draft.program;
-    let has =
-        |call: &Call<'_>| matches!(call.name(), "remat" | "checkpoint" | "remat_scan") && !call.path().contains("ckpt");
-    if program.calls().iter().any(has) {
-        return cannot("the program recomputes some of it already");
-    }
-    if own::switch_on(draft, |name| matches!(name, "remat" | "checkpoint" | "gradientcheckpointing" | "useremat")) {
-        return Ok(());
-    }
-    flax_blocks(draft)?;
-    if draft.is_empty() {
-        scans(draft)?;
-    }
-    if draft.is_empty() {
-        repeated_functions(draft)?;
-    }
-    if draft.is_empty() {
-        return cannot("no repeated block of the model was found");
-    }
-    Ok(())
-}
-
-/// Modules of Flax that are made in a loop: `x = Block(8)(x, train)` becomes `x = nn.remat(Block, ...)(8)(x, train)`.
-fn flax_blocks(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    let program = draft.program;
-    for call in program.calls() {
-        let source = call.at.source;
-        let Some(linen) = alias(source, "flax.linen") else { continue };
-        let is_class = call.function.kind() == "identifier" && in_loop(call.at.node);
-        let Some(class) = class_of(program, call.path()).filter(|_| is_class) else { continue };
-        let Some(outer) = call.at.node.parent().and_then(|node| Call::of(call.at.with(node))) else { continue };
-        if outer.function != call.at.node {
-            continue;
-        }
-        let fixed = static_arguments(class, &outer);
-        let wrapped = match fixed.as_slice() {
-            [] => format!("{linen}.remat({})", call.path()),
-            places => format!("{linen}.remat({}, static_argnums={})", call.path(), tuple(places)),
-        };
-        draft.edit(call.at.file, Way::Code, Edit::replace(call.function, wrapped));
-    }
-    Ok(())
-}
-
-/// The class of a program with a `__call__`.
-fn class_of<'a>(program: &'a Program, name: &str) -> Option<At<'a>> {
-    let class = program.all("class_definition").into_iter().find(|at| {
-        at.node.child_by_field_name("name").is_some_and(|node| at.source.of(node) == name)
-            && at.node.child_by_field_name("superclasses").is_some_and(|bases| at.source.of(bases).contains("Module"))
-    })?;
-    let is_call = |node: &Node<'_>| {
-        node.kind() == "function_definition"
-            && node.child_by_field_name("name").is_some_and(|name| class.source.of(name) == "__call__")
-    };
-    within(class.node).find(is_call).map(|node| class.with(node))
-}
-
-/// The places of arguments that are decided on in Python, `self` being 0: a traced value cannot be.
-fn static_arguments(function: At<'_>, call: &Call<'_>) -> Vec<usize> {
-    let given = call.positional().len();
-    let named =
-        |name: &str| ["train", "training", "deterministic", "is_training", "eval", "decode", "testing"].contains(&name);
-    let truth = |default: &Option<At<'_>>| default.is_some_and(|at| matches!(at.text(), "True" | "False"));
-    let all = parameters(function).into_iter().enumerate();
-    all.filter(|(place, (name, default))| *place > 0 && *place <= given && (named(name) || truth(default)))
-        .map(|(place, _)| place)
-        .collect()
-}
-
-/// The body of a scan: `jax.lax.scan(body, ...)`.
-fn scans(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    let program = draft.program;
-    for call in program.calls() {
-        let of_lax = call.object().is_some_and(|object| call.at.source.of(object).ends_with("lax"));
-        if call.name() != "scan" || !of_lax {
-            continue;
-        }
-        let (Some(body), Some(jax)) = (call.argument("f", 0), alias(call.at.source, "jax")) else { continue };
-        draft.edit(call.at.file, Way::Code, Edit::replace(body.node, format!("{jax}.checkpoint({})", body.text())));
-    }
-    Ok(())
-}
-
-/// A function of the program that is called in a loop on its own result: `x = block(weights, x)`.
-fn repeated_functions(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    let program = draft.program;
-    for at in program.all("assignment") {
-        let (Some(left), Some(right)) = (at.node.child_by_field_name("left"), at.node.child_by_field_name("right"))
-        else {
-            continue;
-        };
-        let Some(call) = Call::of(at.with(right)).filter(|call| call.function.kind() == "identifier") else { continue };
-        let Some(jax) = alias(at.source, "jax") else { continue };
-        let name = at.source.of(left);
-        let on_itself = call.positional().iter().any(|node| at.source.of(*node) == name);
-        let own = program.all("function_definition").into_iter().any(|function| {
-            function.node.child_by_field_name("name").is_some_and(|node| function.source.of(node) == call.path())
-        });
-        // A step of the training is called on its own result too, in a loop of the main program.
-        let traced = function_of(at.node).is_some_and(|function| !at.source.of(function).contains("value_and_grad"));
-        if left.kind() == "identifier" && on_itself && own && traced && in_loop(at.node) {
-            let edit = Edit::replace(call.function, format!("{jax}.checkpoint({})", call.path()));
-            draft.edit(at.file, Way::Code, edit);
-        }
-    }
-    Ok(())
-}
-
-fn in_loop(node: Node<'_>) -> bool {
-    let function = function_of(node);
-    around(node).take_while(|node| Some(*node) != function).any(|node| node.kind() == "for_statement")
-}
-
 /// A compiled function that gives back new values of its arguments takes their memory: `state = step(state, batch)`.
 fn donate(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let program = draft.program;
@@ -262,26 +146,6 @@ fn donate(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         return cannot("no compiled function gives back new values of its own arguments, or it is so already");
     }
     Ok(())
-}
-
-fn is_jit(path: &str) -> bool {
-    matches!(path, "jax.jit" | "jit" | "pjit" | "jax.pjit")
-}
-
-/// The decorator that compiles a function: `@jax.jit` or `@partial(jax.jit, ...)`.
-fn jitted(function: At<'_>) -> Option<Node<'_>> {
-    let whole = function.node.parent().filter(|node| node.kind() == "decorated_definition")?;
-    let mut cursor = whole.walk();
-    let decorators: Vec<Node<'_>> = whole.children(&mut cursor).filter(|node| node.kind() == "decorator").collect();
-    decorators.into_iter().find(|decorator| {
-        let Some(inner) = decorator.named_child(0) else { return false };
-        is_jit(function.source.of(inner))
-            || Call::of(function.with(inner)).is_some_and(|call| {
-                is_jit(call.path())
-                    || call.name() == "partial"
-                        && call.positional().first().is_some_and(|first| is_jit(function.source.of(*first)))
-            })
-    })
 }
 
 /// The places of the arguments whose names every call of a function gives new values: `params, loss = step(params, x)`.
@@ -354,11 +218,60 @@ fn autocast(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     Ok(())
 }
 
-fn tuple(places: &[usize]) -> String {
-    match places {
-        [one] => format!("({one},)"),
-        many => format!("({})", many.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+/// The weights and, with them, the optimizer's state are kept in 16 bits: `params = init(key)` is followed by a cast, and
+/// so is what a state is made of.
+fn sixteen_bits(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let program = draft.program;
+    if !program.calls().iter().any(|call| matches!(call.name(), "grad" | "value_and_grad")) {
+        return cannot("the program takes no gradients");
     }
+    let cast = |source: &Source, value: &str| {
+        let (jax, numpy) = (alias(source, "jax")?, alias(source, "jax.numpy")?);
+        let to = format!("leaf.astype({numpy}.bfloat16) if leaf.dtype == {numpy}.float32 else leaf");
+        Some(format!("{jax}.tree.map(lambda leaf: {to}, {value})"))
+    };
+    let mut names = Vec::new();
+    for at in program.all("assignment") {
+        let (Some(left), Some(right)) = (at.node.child_by_field_name("left"), at.node.child_by_field_name("right"))
+        else {
+            continue;
+        };
+        let name = at.source.of(left);
+        // `model.init(key, x)["params"]` and `init_params(key)`; a step of the training gives back what it was given.
+        let made =
+            if right.kind() == "subscript" { right.child_by_field_name("value").unwrap_or(right) } else { right };
+        let is_made = Call::of(at.with(made)).is_some_and(|call| {
+            let given = || call.positional().iter().any(|node| at.source.of(*node) == name);
+            call.name() != "device_put" && !given()
+        });
+        let inside_a_step = || function_of(at.node).is_some_and(|function| jitted(at.with(function)).is_some());
+        let Some(statement) = statement_of(at.node) else { continue };
+        if left.kind() == "identifier" && is_weights(name) && is_made && !in_loop(at.node) && !inside_a_step() {
+            let line = cast(at.source, name).map(|cast| format!("{name} = {cast}"));
+            if let Some(edit) = line.and_then(|line| lines_after(at.source, statement, &[line])) {
+                draft.edit(at.file, Way::Code, edit);
+                names.push(name);
+            }
+        }
+    }
+    for call in program.calls().into_iter().filter(|call| call.name() == "create") {
+        let Some(given) = call.value("params").filter(|given| !names.contains(&given.text())) else { continue };
+        if let Some(cast) = cast(given.source, given.text()) {
+            draft.edit(given.file, Way::Argument, Edit::replace(given.node, cast));
+        }
+    }
+    if draft.is_empty() {
+        return cannot("where the weights are made was not found");
+    }
+    Ok(())
+}
+
+/// What programs call their weights.
+fn is_weights(name: &str) -> bool {
+    matches!(
+        name,
+        "params" | "parameters" | "weights" | "model" | "variables" | "theta" | "model_params" | "net_params"
+    )
 }
 
 /// A smaller batch in an evaluation: an eighth.

@@ -6,7 +6,9 @@ mod keras;
 mod onnx_runtime;
 mod pieces;
 mod places;
+mod remat;
 mod serving;
+mod traced;
 
 use tree_sitter::Node;
 
