@@ -434,22 +434,6 @@ fn weights_of_jax_are_cast_where_they_are_made() {
 }
 
 #[test]
-fn outputs_of_a_binding_are_made_in_host_memory() {
-    let before = program(
-        "import onnxruntime as ort\nb = session.io_binding()\nb.bind_output('features', 'cuda')\n\
-         b.bind_output('logits', device_type='cuda', device_id=0)\nb.bind_output('other', 'cpu')\n\
-         b.bind_output('y', 'cuda', 0, np.float32, shape, pointer)\n",
-        &[],
-    );
-    let after = changed(&before, "outputs-on-host");
-    let put: Vec<&str> = after.iter().filter_map(|line| line.strip_prefix('+')).collect();
-    assert_eq!(
-        put,
-        ["b.bind_output('features', \"cpu\")", "b.bind_output('logits', device_type=\"cpu\", device_id=0)"]
-    );
-}
-
-#[test]
 fn an_option_for_tiles_takes_the_side_that_is_wanted() {
     let text = "import argparse\nimport onnxruntime\np = argparse.ArgumentParser()\n\
                 p.add_argument('-t', '--tile', type=int, default=0)\nargs = p.parse_args()\n";

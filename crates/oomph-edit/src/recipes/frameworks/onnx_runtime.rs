@@ -24,7 +24,6 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("collect-on-host", kept::onnx_runtime),
     ("eval-accumulation", kept::onnx_runtime),
     ("in-pieces", pieces::onnx_runtime),
-    ("outputs-on-host", outputs_on_host),
     ("own-tiles", images::own_tiles),
 ];
 
@@ -99,22 +98,6 @@ fn provider_option(draft: &mut Draft<'_>, key: &str, value: &str) -> Result<(), 
     }
     if draft.is_empty() {
         return cannot("where the CUDA provider gets its options was not found, or it has this one already");
-    }
-    Ok(())
-}
-
-/// Outputs that a binding makes on the card are made in host memory: `bind_output("features", "cuda")`.
-fn outputs_on_host(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    for call in draft.program.calls().into_iter().filter(|call| call.name() == "bind_output") {
-        let device = call.argument("device_type", 1).filter(|at| string(*at).as_deref() == Some("cuda"));
-        // An output with a type, a shape or an address of its own was made for the card.
-        let alone = call.keyword("buffer_ptr").is_none() && call.positional().len() <= 3;
-        if let Some(device) = device.filter(|_| alone) {
-            draft.edit(device.file, Way::Argument, Edit::replace(device.node, "\"cpu\""));
-        }
-    }
-    if draft.is_empty() {
-        return cannot("no output is bound to the card by its name alone");
     }
     Ok(())
 }
