@@ -127,6 +127,18 @@ impl Forecast {
         self.situation.owners.is_none() || self.peak(mix) <= self.limit_bytes.saturating_add(self.limit_bytes / 10)
     }
 
+    /// Whether a dose in addition to others should fit. Where the owners are not known, an amount divides three quarters
+    /// of the peak: to begin with the strongest one would cost the program more than it needs.
+    pub fn foretells(&self, others: &Mix<'_>, dose: Dose<'_>) -> bool {
+        match (&self.situation.owners, dose.amount) {
+            (None, Some(amount)) => {
+                let peak = self.peak_bytes as f64 * (0.25 + 0.75 / f64::from(amount.max(1)));
+                peak <= self.limit_bytes as f64
+            }
+            _ => self.peak(&others.with(dose)) <= self.limit_bytes,
+        }
+    }
+
     /// Whether `less` may fit where `mix` was seen to need `peak_bytes`: what the forecast says of the difference comes
     /// on top, with the tenth that [`Self::may_fit`] forgives. Where the owners are not known, nothing is ruled out.
     pub fn may_fit_instead(&self, mix: &Mix<'_>, peak_bytes: u64, less: &Mix<'_>) -> bool {

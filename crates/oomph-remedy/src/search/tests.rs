@@ -154,6 +154,16 @@ fn the_gentlest_amount_is_found_though_the_forecast_is_wrong() {
 }
 
 #[test]
+fn where_the_owners_are_not_known_the_first_amount_is_one_that_may_do() {
+    let (mut situation, mut paper) = training(30 * GIB, 12 * GIB);
+    situation.owners = None;
+    let wishes = Wishes { allow: ["micro-batch".to_owned()].into(), ..Wishes::default() };
+    let found = find(&situation, &wishes, &mut paper);
+    assert_eq!(paper.ran.first().unwrap(), &["micro-batch/8".to_owned()], "{:?}", paper.ran);
+    assert_eq!(names(&found), ["micro-batch/4"]);
+}
+
+#[test]
 fn less_of_the_same_that_fits_tightly_is_no_way_of_its_own() {
     let (situation, mut paper) = training(30 * GIB, 12 * GIB);
     paper.tight_from = 8 * GIB;

@@ -407,8 +407,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
     fn turn(&mut self, others: &Mix<'a>, known: &Candidate<'a>) -> Result<Option<Fix<'a>>, B::Error> {
         let dose = |place: usize| Dose { remedy: known.remedy, amount: known.amounts.get(place).copied() };
         let count = known.amounts.len();
-        let limit = self.forecast.limit_bytes;
-        let fits: Vec<bool> = (0..count).map(|place| self.forecast.peak(&others.with(dose(place))) <= limit).collect();
+        let fits: Vec<bool> = (0..count).map(|place| self.forecast.foretells(others, dose(place))).collect();
         let mut place = fits.iter().position(|fits| *fits).unwrap_or(count - 1);
         // Below `low` nothing fits, from `high` on everything does, as far as it was tried.
         let (mut low, mut high) = (0, count);
