@@ -203,7 +203,7 @@ def explained(reading, errors, oom):
 
 def fixed(reading):
     """The answers of `fix`, each run as it is printed."""
-    report, _ = reading.run("fix", *reading.card, "--max-time", "60s")
+    report, _ = reading.run("fix", *reading.card)
     found, results = [], []
     for fix in report["fixes"]:
         found.append(" + ".join(fix["remedies"]))

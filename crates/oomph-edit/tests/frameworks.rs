@@ -228,6 +228,18 @@ fn a_model_of_onnx_is_converted_where_its_session_is_made() {
     let read = "import onnx\nimport onnxruntime as ort\ns = ort.InferenceSession('m.onnx')\n";
     let lines = changed(&program(read, &[]), "half-weights").join("\n");
     assert!(lines.contains("convert_float_to_float16(onnx.load('m.onnx'), keep_io_types=True)"), "{lines}");
+    for (name, loaded) in [
+        ("net(4).SerializeToString()", "onnx.load_model_from_string(m)"),
+        ("open(path, 'rb').read()", "onnx.load_model_from_string(m)"),
+        ("os.path.join(folder, 'm.onnx')", "onnx.load(m)"),
+        ("'m.onnx'", "onnx.load(m)"),
+        ("made()", "(onnx.load_model_from_string(m) if isinstance(m, bytes) else onnx.load(m))"),
+        ("m", "(onnx.load_model_from_string(m) if isinstance(m, bytes) else onnx.load(m))"),
+    ] {
+        let text = format!("import onnx\nimport onnxruntime as ort\nm = {name}\ns = ort.InferenceSession(m)\n");
+        let lines = changed(&program(&text, &[]), "half-weights").join("\n");
+        assert!(lines.contains(&format!("convert_float_to_float16({loaded}, keep_io_types=True)")), "{name}: {lines}");
+    }
     let alone = "import onnxruntime as ort\ns = ort.InferenceSession('m.onnx')\n";
     let lines = changed(&program(alone, &[]), "half-weights");
     for line in ["+import onnx", "+from onnxruntime.transformers.float16 import convert_float_to_float16"] {

@@ -128,6 +128,39 @@ fn without_limit(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     Ok(())
 }
 
+/// What a session is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Model {
+    /// The model itself.
+    Bytes,
+    /// The name of its file.
+    File,
+    /// One of them.
+    Either,
+}
+
+/// What an expression is; a name is looked up where the program gives it its only value.
+fn made_of(program: &Program, model: At<'_>) -> Model {
+    let of_call = |text: &str| match text {
+        _ if text.starts_with("str(") || text.contains("path.join(") => Some(Model::File),
+        _ if [".SerializeToString()", ".read()", ".read_bytes()"].iter().any(|end| text.ends_with(end)) => {
+            Some(Model::Bytes)
+        }
+        _ => None,
+    };
+    match model.node.kind() {
+        // A function of the program that is called right here gives the model.
+        "call" => of_call(model.text()).unwrap_or(Model::Bytes),
+        "identifier" => match program.assigned(model.text()).as_slice() {
+            [made] if made.node.kind() == "call" => of_call(made.text()).unwrap_or(Model::Either),
+            [made] if made.node.kind() != "identifier" => Model::File,
+            _ => Model::Either,
+        },
+        // `"model.onnx"`, `folder / "model.onnx"`, `args.model`
+        _ => Model::File,
+    }
+}
+
 /// Converts the model that a session is made of to 16 bits; what goes in and comes out keeps its type.
 fn half(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     const CONVERT: &str = "convert_float_to_float16";
@@ -140,13 +173,12 @@ fn half(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         let known = alias(call.at.source, "onnx");
         let onnx = known.unwrap_or("onnx");
         let text = model.text();
-        let loaded = match text.strip_suffix(".SerializeToString()") {
-            Some(model) => model.to_owned(),
-            // A function that is called here gives the model's bytes; a name or a string is a file.
-            None if model.node.kind() == "call" && !text.starts_with("str(") => {
-                format!("{onnx}.load_model_from_string({text})")
-            }
-            None => format!("{onnx}.load({text})"),
+        let read = |model: &str| format!("{onnx}.load_model_from_string({model})");
+        let loaded = match (text.strip_suffix(".SerializeToString()"), made_of(program, model)) {
+            (Some(model), _) => model.to_owned(),
+            (None, Model::Bytes) => read(text),
+            (None, Model::File) => format!("{onnx}.load({text})"),
+            (None, Model::Either) => format!("({} if isinstance({text}, bytes) else {onnx}.load({text}))", read(text)),
         };
         let text = format!("{CONVERT}({loaded}, keep_io_types=True).SerializeToString()");
         draft.edit(call.at.file, Way::Code, Edit::replace(model.node, text));
