@@ -460,3 +460,69 @@ fn an_option_for_tiles_takes_the_side_that_is_wanted() {
     assert_eq!(placed(&torch, "own-tiles", 8).unwrap().program.arguments(), ["--tile", "512"]);
     assert!(!program("import torch\n", &[]).takes_tiles());
 }
+
+/// The training of MNIST as people write it: the same compiled function trains and evaluates.
+const MEANS: &str = "\
+import jax
+import jax.numpy as jnp
+import optax
+
+@jax.jit
+def apply_model(state, images, labels):
+    def loss_fn(params):
+        logits = state.apply_fn({'params': params}, images)
+        loss = jnp.mean(optax.softmax_cross_entropy(logits=logits, labels=labels))
+        return loss, logits
+    grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
+    (loss, logits), grads = grad_fn(state.params)
+    accuracy = jnp.mean(jnp.argmax(logits, -1) == labels)
+    return grads, loss, accuracy
+
+def compute_metrics(logits, labels):
+    loss = optax.softmax_cross_entropy(logits, labels).mean()
+    metrics = {'loss': loss, 'accuracy': jnp.mean(jnp.argmax(logits, -1) == labels)}
+    return metrics
+
+@jax.jit
+def eval_step(params, images, labels):
+    logits = net.apply(params, images)
+    return compute_metrics(logits, labels)
+
+@jax.jit
+def keeps(state, images, labels):
+    loss, grads = jax.value_and_grad(other)(state.params)
+    return grads, loss
+
+grads, loss, accuracy = apply_model(state, train['image'], train['label'])
+_, test_loss, test_accuracy = apply_model(state, test['image'], test['label'])
+metrics = eval_step(params, data.images, data.labels)
+state, loss = apply_model(state, test['image'], test['label'])
+found = keeps(state, x, y)
+";
+
+#[test]
+fn means_of_a_test_set_are_the_weighted_means_of_its_pieces() {
+    let pieces = |data: &str, call: &str| {
+        format!(
+            "jax.tree.map(lambda *parts: sum(parts), *(jax.tree.map(lambda part: part * len({data}[row:row + rows]) / \
+             len({data}), {call}) for row in range(0, len({data}), rows)))"
+        )
+    };
+    let of_test = "apply_model(state, test['image'][row:row + rows], test['label'][row:row + rows])";
+    assert_eq!(
+        in_pieces(MEANS, "_, test_loss").unwrap(),
+        [
+            "+rows = len(test['image']) // 16 + 1".to_owned(),
+            format!("+_, test_loss, test_accuracy = {}", pieces("test['image']", of_test)),
+        ]
+    );
+    let metrics = "eval_step(params, data.images[row:row + rows], data.labels[row:row + rows])";
+    let found = in_pieces(MEANS, "metrics = eval_step").unwrap();
+    assert_eq!(found[1], format!("+metrics = {}", pieces("data.images", metrics)));
+    // A state that is replaced, and gradients of a loss that is not seen, are left alone.
+    for left in ["state, loss =", "found ="] {
+        assert!(in_pieces(MEANS, left).is_err(), "{left}");
+    }
+    let aux = MEANS.replace("return grads, loss, accuracy", "return logits, loss");
+    assert!(in_pieces(&aux, "_, test_loss").is_err(), "the logits are not a mean");
+}

@@ -9,6 +9,9 @@ use super::applier::{Applier, Means};
 /// What is added to the tier of a remedy that is applied by a means after the program's own.
 const PER_MEANS: u8 = 32;
 
+/// The remedy that is placed in the line that ran out of memory, and nowhere else.
+const AT_THE_LINE: &str = "in-pieces";
+
 /// Remedies that lower the batch.
 const BATCH: &[&str] = &["micro-batch", "smaller-training-batch", "smaller-batch"];
 
@@ -17,6 +20,8 @@ const BATCH: &[&str] = &["micro-batch", "smaller-training-batch", "smaller-batch
 pub fn ordered<'a>(mut candidates: Vec<Candidate<'a>>, applier: &Applier<'_>) -> Vec<Candidate<'a>> {
     for candidate in &mut candidates {
         let means = applier.means(candidate.remedy).unwrap_or(Means::Hook);
+        // What changes the very line that ran out is as likely to help as an option.
+        let means = if candidate.remedy.id == AT_THE_LINE { means.min(Means::Own) } else { means };
         // Another result is no reason to take the program's own means first.
         let means =
             if candidate.remedy.sameness == Sameness::ChangesTheResult { means.max(Means::Edit) } else { means };

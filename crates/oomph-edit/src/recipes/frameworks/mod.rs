@@ -6,6 +6,7 @@ mod keras;
 mod onnx_runtime;
 mod pieces;
 mod places;
+mod reduced;
 mod remat;
 mod serving;
 mod traced;

@@ -14,6 +14,7 @@ use crate::source::{At, Source, around, within};
 
 use super::super::cannot;
 use super::alias;
+use super::reduced::{Reduced, function_of, reduced};
 
 /// The names that a piece gets: the number of its samples, and the first of them.
 struct Names {
@@ -59,7 +60,7 @@ pub fn onnx_runtime(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         let count = feed.node.named_child_count();
         let pairs: Vec<Node<'_>> = (0..count).filter_map(|place| feed.node.named_child(place)).collect();
         let values: Vec<Node<'_>> = pairs.iter().filter_map(|pair| pair.child_by_field_name("value")).collect();
-        let whole = values.len() == pairs.len() && values.iter().all(|value| value.kind() == "identifier");
+        let whole = values.len() == pairs.len() && values.iter().all(|value| is_data(source, *value));
         let data = source.of(*values.first().filter(|_| whole)?);
         let run = cut(call, &values, &names);
         let text = format!("[{numpy}.concatenate(parts) for parts in zip(*({run} {}))]", names.over(data));
@@ -89,7 +90,7 @@ pub fn tensorflow(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let join = |text: String| format!("{tensorflow}.concat([{text}], axis=0)");
     let found = calls(statement).find_map(|call| {
         let trains = call.value("training").is_some_and(|value| value.text() == "True");
-        let first = call.positional().first().copied().filter(|first| first.kind() == "identifier")?;
+        let first = call.positional().first().copied().filter(|first| is_data(statement.source, *first))?;
         if trains || !is_model(draft.program, &call) {
             return None;
         }
@@ -113,7 +114,7 @@ pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         let function = function_of(draft.program, &call)?;
         let given = call.positional();
         let samples: Vec<Node<'_>> =
-            given.into_iter().filter(|node| node.kind() == "identifier" && !is_state(source.of(*node))).collect();
+            given.into_iter().filter(|node| is_data(source, *node) && !is_state(source.of(*node))).collect();
         let data = source.of(*samples.first()?);
         // What a step of a training gives back replaces what it was given.
         let target = around(call.at.node)
@@ -123,14 +124,21 @@ pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
             let names: Vec<&str> = once_and_within(target).map(|node| source.of(node)).collect();
             call.positional().iter().any(|node| names.contains(&source.of(*node)))
         });
-        if replaces || function.text().contains("grad(") {
+        let reduced = reduced(draft.program, function);
+        if replaces || function.text().contains("grad(") && reduced != Some(Reduced::Means) {
             return None;
         }
         let (one, over) = (cut(call, &samples, &names), names.over(data));
-        let text = match reduces(function) {
-            Some("mean") => format!("sum({one} * len({data}[{}]) {over}) / len({data})", names.slice()),
-            Some(_) => format!("sum({one} {over})"),
-            None => join(format!("{one} {over}")),
+        let size = format!("len({data}[{}])", names.slice());
+        let text = match (reduced, alias(source, "jax")) {
+            (Some(Reduced::Mean), _) => format!("sum({one} * {size} {over}) / len({data})"),
+            (Some(Reduced::Sum), _) => format!("sum({one} {over})"),
+            (Some(Reduced::Means), Some(jax)) => format!(
+                "{jax}.tree.map(lambda *parts: sum(parts), \
+                 *({jax}.tree.map(lambda part: part * {size} / len({data}), {one}) {over}))"
+            ),
+            (Some(Reduced::Means), None) => return None,
+            (None, _) => join(format!("{one} {over}")),
         };
         Some(Cut { place: call.at.node, text, data })
     });
@@ -184,36 +192,38 @@ fn is_model(program: &Program, call: &Call<'_>) -> bool {
         && function_of(program, call).is_none()
 }
 
-/// The function of the program that a call runs, also where a compiled one has a name of its own: `f = jax.jit(g)`.
-fn function_of<'a>(program: &'a Program, call: &Call<'_>) -> Option<At<'a>> {
-    let named = |name: &str| {
-        program.all("function_definition").into_iter().find(|function| {
-            function.node.child_by_field_name("name").is_some_and(|node| function.source.of(node) == name)
-        })
-    };
-    if call.function.kind() != "identifier" {
-        return None;
-    }
-    named(call.path()).or_else(|| {
-        let made = program.assigned(call.path()).into_iter().filter_map(Call::of);
-        made.filter(|made| matches!(made.name(), "jit" | "pjit" | "function"))
-            .find_map(|made| named(made.argument("fun", 0)?.text()))
-    })
-}
-
 /// What is given to a function with the samples, and has none: weights, states, keys.
 fn is_state(name: &str) -> bool {
-    const WORDS: &[&str] =
-        &["param", "state", "model", "variables", "weight", "key", "rng", "opt", "config", "args", "stats", "layers"];
+    const WORDS: &[&str] = &[
+        "param",
+        "state",
+        "model",
+        "variables",
+        "weight",
+        "key",
+        "rng",
+        "opt",
+        "config",
+        "args",
+        "stats",
+        "layers",
+        "cfg",
+    ];
     let name = name.to_lowercase();
     WORDS.iter().any(|word| name.contains(word))
 }
 
-/// Whether a function gives back the mean or the sum over its samples.
-fn reduces(function: At<'_>) -> Option<&'static str> {
-    let returned = within(function.node).filter(|node| node.kind() == "return_statement").last()?;
-    let text = function.source.of(returned);
-    ["mean", "sum"].into_iter().find(|name| text.ends_with(&format!(".{name}()")))
+/// Whether an argument may be samples: a name, an attribute, or an entry of a dictionary such as `test["image"]`.
+fn is_data(source: &Source, node: Node<'_>) -> bool {
+    let is_name = |node: Node<'_>| matches!(node.kind(), "identifier" | "attribute");
+    let is_entry = || {
+        let (Some(value), Some(key)) = (node.child_by_field_name("value"), node.child_by_field_name("subscript"))
+        else {
+            return false;
+        };
+        is_name(value) && key.kind() == "string" && source.of(key).len() > 2
+    };
+    is_name(node) || node.kind() == "subscript" && is_entry()
 }
 
 /// `norm(x[:, None] - y[None])` compares each with each: the rows of the first are cut, and the rows of the result joined.
