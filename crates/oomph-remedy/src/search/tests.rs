@@ -164,6 +164,20 @@ fn where_the_owners_are_not_known_the_first_amount_is_one_that_may_do() {
 }
 
 #[test]
+fn two_at_a_time_do_not_begin_with_the_strongest() {
+    let (mut situation, mut paper) = training(30 * GIB, 12 * GIB);
+    situation.owners = None;
+    (paper.limit, paper.jobs) = (9 * GIB, 2);
+    paper.owners.insert(OwnerGroup::Inputs, 4 * GIB);
+    let wishes = Wishes { allow: ["micro-batch".to_owned()].into(), ..Wishes::default() };
+    // The forecast says 8 of what needs 16, and there is time for one turn more.
+    paper.tries = 4;
+    let found = find(&situation, &wishes, &mut paper);
+    assert!(!paper.ran.contains(&vec!["micro-batch/1024".to_owned()]), "{:?}", paper.ran);
+    assert!(!found.fixes.is_empty(), "{:?}", paper.ran);
+}
+
+#[test]
 fn less_of_the_same_that_fits_tightly_is_no_way_of_its_own() {
     let (situation, mut paper) = training(30 * GIB, 12 * GIB);
     paper.tight_from = 8 * GIB;

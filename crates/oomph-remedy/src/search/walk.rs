@@ -11,6 +11,10 @@ use super::mix::{Dose, Mix};
 /// How often a knob is turned before its best amount so far is taken.
 const MOST_TURNS: usize = 4;
 
+/// How many amounts stronger the one is that runs together with the first, where it is in doubt whether any is enough: of
+/// powers of two, eight times.
+const STRONGER: usize = 3;
+
 /// Where mixes are tried.
 pub trait Bench {
     /// What can go wrong with the bench itself.
@@ -412,17 +416,21 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         // Below `low` nothing fits, from `high` on everything does, as far as it was tried.
         let (mut low, mut high) = (0, count);
         let mut best = None;
-        for _ in 0..MOST_TURNS {
+        for turn in 0..MOST_TURNS {
             if !self.bench.has_time() {
                 self.found.out_of_time = true;
                 break;
             }
             let mix = others.with(dose(place));
             // What is likely to be asked for next runs at the same time, where that costs no time: the next gentler
-            // one, or the strongest of all where it is in doubt whether any amount is enough.
+            // one; or, where it is in doubt whether any amount is enough, a stronger one, and then the strongest of all.
             let likely = place > low && (best.is_some() || low == 0 && fits[place]);
             let in_doubt = !likely && high == count && place + 1 < count;
-            let next_place = if likely { place - 1 } else { count - 1 };
+            let next_place = match turn {
+                _ if likely => place - 1,
+                0 => (place + STRONGER).min(count - 1),
+                _ => count - 1,
+            };
             let two = (likely || in_doubt) && self.bench.jobs() > 1;
             let mixes: Vec<Mix<'a>> =
                 std::iter::once(mix.clone()).chain(two.then(|| others.with(dose(next_place)))).collect();
@@ -443,9 +451,10 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                     place = low + (high - low) / 2;
                 }
                 // Not even the strongest is enough.
-                _ if in_doubt && second == Some(Ran::TooMuch) => break,
+                _ if in_doubt && second == Some(Ran::TooMuch) && next_place + 1 == count => break,
                 Ran::TooMuch | Ran::Tight(_) => {
-                    low = place + 1;
+                    let both = in_doubt && second == Some(Ran::TooMuch);
+                    low = if both { next_place + 1 } else { place + 1 };
                     // Far from the truth the steps grow.
                     place = if high < count { low + (high - low) / 2 } else { (place * 2).max(low).min(count - 1) };
                 }

@@ -19,6 +19,7 @@ use oomph_report::{
 
 use super::applier::{Applier, Means, Ready, Said, dosed};
 use super::bench::{Sight, peak};
+use super::phases::{AT_THE_LINE, is_batch};
 use super::price::{self, Priced};
 use super::situation::Known;
 use super::unmodified::fullest;
@@ -344,8 +345,11 @@ impl<'a> Parts<'_, 'a> {
     fn title(&self, dose: &Dose<'_>) -> String {
         let settings = &self.applier.situation.settings;
         match (dose.option(settings), settings.batch_size) {
-            (Some(("divide_by", by)), Some(batch)) => {
+            (Some(("divide_by", by)), Some(batch)) if is_batch(&dose.remedy.id) => {
                 format!("{} ({batch} to {})", dose.remedy.title, batch.div_ceil(by.max(1)))
+            }
+            (Some(("divide_by", by)), _) if dose.remedy.id == AT_THE_LINE => {
+                dose.remedy.title.replace("in pieces", &format!("in {by} pieces"))
             }
             (Some(("length", length)), _) => format!("{} ({length})", dose.remedy.title),
             _ => dose.remedy.title.clone(),

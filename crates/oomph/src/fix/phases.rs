@@ -10,7 +10,7 @@ use super::applier::{Applier, Means};
 const PER_MEANS: u8 = 32;
 
 /// The remedy that is placed in the line that ran out of memory, and nowhere else.
-const AT_THE_LINE: &str = "in-pieces";
+pub const AT_THE_LINE: &str = "in-pieces";
 
 /// Remedies that lower the batch.
 const BATCH: &[&str] = &["micro-batch", "smaller-training-batch", "smaller-batch"];
