@@ -526,3 +526,20 @@ fn means_of_a_test_set_are_the_weighted_means_of_its_pieces() {
     let aux = MEANS.replace("return grads, loss, accuracy", "return logits, loss");
     assert!(in_pieces(&aux, "_, test_loss").is_err(), "the logits are not a mean");
 }
+
+#[test]
+fn what_tensorflow_traces_is_compiled_by_xla() {
+    let text = "import tensorflow as tf\n\n@tf.function\ndef step(x):\n    return x\n\n\
+                @tf.function(reduce_retracing=True)\ndef other(x):\n    return x\n\n\
+                @tf.function(jit_compile=True)\ndef compiled(x):\n    return x\n\nfast = tf.function(third)\n";
+    assert_eq!(
+        changed(&program(text, &[]), "xla").into_iter().filter(|line| line.starts_with('+')).collect::<Vec<_>>(),
+        [
+            "+@tf.function(jit_compile=True)",
+            "+@tf.function(reduce_retracing=True, jit_compile=True)",
+            "+fast = tf.function(third, jit_compile=True)",
+        ]
+    );
+    let compiled = program("import tensorflow as tf\n\n@tf.function(jit_compile=True)\ndef f(x):\n    return x\n", &[]);
+    assert!(placed(&compiled, "xla", 8).is_err());
+}

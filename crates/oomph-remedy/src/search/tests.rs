@@ -283,7 +283,7 @@ fn what_fitted_is_an_answer_wherever_the_time_ends() {
             }
         }
     }
-    // The forecast expects half the batch to be enough, and is wrong. The smallest batch was tried at the same time.
+    // The forecast expects half the batch to be enough, and is wrong. A much smaller batch was tried at the same time.
     let (situation, mut paper) = training(15 * GIB, 11 * GIB);
     paper.owners.insert(OwnerGroup::Activations, 12 * GIB);
     paper.owners.insert(OwnerGroup::Temporaries, 4 * GIB);
@@ -291,8 +291,8 @@ fn what_fitted_is_an_answer_wherever_the_time_ends() {
     let only = Wishes { allow: ["micro-batch".to_owned()].into(), ..Wishes::default() };
     let found = find(&situation, &only, &mut paper);
     assert!(found.out_of_time);
-    assert_eq!(paper.ran, [["micro-batch/2"], ["micro-batch/32"]]);
-    assert_eq!(found.fixes.iter().map(|fix| fix.mix.key()).collect::<Vec<_>>(), [["micro-batch/32"]]);
+    assert_eq!(paper.ran, [["micro-batch/2"], ["micro-batch/16"]]);
+    assert_eq!(found.fixes.iter().map(|fix| fix.mix.key()).collect::<Vec<_>>(), [["micro-batch/16"]]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("in-pieces", pieces::tensorflow),
     ("autocast", |draft| policy(draft, true)),
     ("pure-bf16", |draft| policy(draft, false)),
+    ("xla", xla),
 ];
 
 const OPTIMIZERS: &[&str] =
@@ -197,6 +198,29 @@ fn policy(draft: &mut Draft<'_>, mixed: bool) -> Result<(), CannotPlace> {
     })?;
     if mixed {
         draft.notes.push("Keep the last layer in float32: Dense(..., dtype=\"float32\").".to_owned());
+    }
+    Ok(())
+}
+
+/// The functions that TensorFlow traces are compiled by XLA: `@tf.function` becomes `@tf.function(jit_compile=True)`.
+fn xla(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let program = draft.program;
+    let is = |source: &Source, path: &str| {
+        let of = alias(source, "tensorflow").map(|tensorflow| format!("{tensorflow}.function"));
+        of.as_deref() == Some(path) || alias(source, "tensorflow.function") == Some(path)
+    };
+    for call in program.calls().into_iter().filter(|call| is(call.at.source, call.path())) {
+        if call.keyword("jit_compile").is_none() && call.keyword("experimental_compile").is_none() {
+            draft.edit(call.at.file, Way::Argument, call.adding("jit_compile", "True"));
+        }
+    }
+    for at in program.all("decorator") {
+        let Some(name) = at.node.named_child(0).filter(|node| is(at.source, at.source.of(*node))) else { continue };
+        let text = format!("{}(jit_compile=True)", at.source.of(name));
+        draft.edit(at.file, Way::Argument, Edit::replace(name, text));
+    }
+    if draft.is_empty() {
+        return cannot("no function is traced by tf.function, or XLA compiles them already");
     }
     Ok(())
 }
