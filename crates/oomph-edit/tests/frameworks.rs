@@ -543,3 +543,16 @@ fn what_tensorflow_traces_is_compiled_by_xla() {
     let compiled = program("import tensorflow as tf\n\n@tf.function(jit_compile=True)\ndef f(x):\n    return x\n", &[]);
     assert!(placed(&compiled, "xla", 8).is_err());
 }
+
+#[test]
+fn what_was_moved_to_the_host_is_joined_there() {
+    let tensorflow = "import tensorflow as tf\nkept = []\nfor x in data:\n    kept.append(model(x))\n\
+                      joined = tf.concat(kept, axis=0)\nother = tf.concat([a, b], axis=0)\n";
+    let wanted =
+        ["+import numpy as np", "+    kept.append(model(x).numpy())", "+joined = np.concatenate(kept, axis=0)"];
+    assert_eq!(collected(tensorflow, 4), wanted);
+    let jax = "import jax\nimport jax.numpy as jnp\nimport numpy as onp\nkept = []\nfor x in data:\n    \
+               kept.append(embed(params, x))\nall = jnp.concatenate(kept)\n";
+    let wanted = ["+    kept.append(jax.device_get(embed(params, x)))", "+all = onp.concatenate(kept)"];
+    assert_eq!(collected(jax, 6), wanted);
+}
