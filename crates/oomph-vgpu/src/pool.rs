@@ -15,6 +15,7 @@ use crate::gpu::{Pool, PoolCounters, gpu};
 use crate::lock::MutexGuard;
 use crate::space::{Block, FreeRanges, GRANULE, Place};
 use crate::status::CudaStatus;
+use crate::{changed, memory};
 
 /// Alignment of a pool's blocks, in bytes.
 const ALIGNMENT: usize = 512;
@@ -67,6 +68,12 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, CudaStatu
     let device = device::activate_current()?;
     if size == 0 {
         return Ok(ptr::null_mut());
+    }
+    if let Some(call) = gpu().changed.of_call() {
+        let start = changed::allocate(device, size, call)
+            .inspect_err(|status| memory::note_refusal(*status, device.card, size))?;
+        gpu().activity.allocated_from_pool(start, size);
+        return Ok(start);
     }
     let pool = if pool.is_null() { default_of(device, device::current_ordinal()) } else { pool };
     let span = size.checked_next_multiple_of(ALIGNMENT).ok_or(CudaStatus::OUT_OF_MEMORY)?;
