@@ -174,7 +174,10 @@ impl Launch {
             }
         }
         if !libraries.is_empty() {
-            launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.stand_ins(libraries)?);
+            // Python itself is linked against none of them, and the loader warns only where a program is started.
+            let is_python =
+                launch.program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"python"));
+            launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.stand_ins(libraries, !is_python)?);
         }
         Ok(launch
             .env_prepend("LD_LIBRARY_PATH", runtime.driver_folder())
