@@ -93,7 +93,13 @@ pub fn run(
     real: bool,
     (stdout_to_stderr, quiet): (bool, bool),
 ) -> Result<ExitCode> {
-    let (row, Applied { changes, .. }) = chosen(answer, number)?;
+    let (row, Applied { changes, virtual_only, .. }) = chosen(answer, number)?;
+    if real && *virtual_only {
+        return Err(hinted(
+            format!("fix {number} is a change of the program's own code, which --real cannot make"),
+            "make it by hand as the answer says, then start the program",
+        ));
+    }
     let output = if stdout_to_stderr { Output::StdoutToStderr } else { Output::Inherit };
     if real {
         let run = RealRun {

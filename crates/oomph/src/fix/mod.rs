@@ -9,6 +9,8 @@ mod edits;
 mod evaluation;
 mod in_place;
 pub mod list;
+mod own;
+mod own_words;
 mod phases;
 mod price;
 mod question;
