@@ -66,7 +66,7 @@ const SIZES: [&str; 52] = [
     "neuron",
 ];
 
-/// Parts of names whose number is no size of what lies on the card.
+/// Parts of names whose number does not say how much lies on the card.
 const OTHERS: [&str; 22] = [
     "block",
     "device",

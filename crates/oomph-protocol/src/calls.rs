@@ -1,5 +1,5 @@
 //! Changes of a program's own memory calls that the virtual GPU tries in their place: what a line would take of the card
-//! if its author changed it. `oomph fix` sets them, and the program is started as it is.
+//! if its author changed it. `oomph fix` sets them, and starts the unmodified program.
 
 use std::fmt::Write as _;
 

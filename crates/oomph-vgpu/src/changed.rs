@@ -4,18 +4,11 @@
 //! Such a block is address space, and what the changed program would take of the card is charged for it separately.
 
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 
-use oomph_ledger::Kind;
 use oomph_protocol::calls::{self, Change, Rule};
 
 use crate::activity::Place;
-use crate::device::{self, Device};
-use crate::gpu::gpu;
 use crate::lock::{Mutex, Rank};
-use crate::memory::{self, SMALL, SMALL_ALIGNMENT};
-use crate::space::GRANULE;
-use crate::status::CudaStatus;
 
 /// The changed calls of this process.
 pub struct ChangedCalls(Mutex<State>);
@@ -33,7 +26,8 @@ struct State {
 /// A call that is changed: what becomes of it, and the place of its rule.
 #[derive(Clone, Copy)]
 pub struct Changed {
-    change: Change,
+    /// What becomes of it.
+    pub change: Change,
     rule: usize,
 }
 
@@ -56,13 +50,13 @@ impl ChangedCalls {
         !state.rules.is_empty()
     }
 
-    /// The change of the call that is under way, if there is one.
-    pub fn of_call(&self) -> Option<Changed> {
+    /// The change of the call that is under way, if there is one; `places` says where it comes from, the innermost first.
+    pub fn of_call(&self, places: impl FnOnce() -> Vec<Place>) -> Option<Changed> {
         if !self.has_rules() {
             return None;
         }
         // Looked up without the lock: the loader may wait for other threads of the program.
-        let places = gpu().activity.places_of_call();
+        let places = places();
         let state = self.0.lock();
         let matches = |rule: &Rule| {
             let is = |place: &Place| place.offset as u64 == rule.offset && same_file(&place.module, &rule.module);
@@ -73,12 +67,12 @@ impl ChangedCalls {
     }
 
     /// What a block that is freed was charged with: card and bytes.
-    fn freed(&self, start: usize) -> Option<(usize, u64)> {
+    pub fn freed(&self, start: usize) -> Option<(usize, u64)> {
         self.0.lock().charged.remove(&start)
     }
 
     /// What the newest block of a rule is charged with, which the changed program frees now.
-    fn let_go(&self, rule: usize) -> Option<(usize, u64)> {
+    pub fn let_go(&self, Changed { rule, .. }: Changed) -> Option<(usize, u64)> {
         let mut state = self.0.lock();
         let start = state.newest.remove(&rule)?;
         // The program may still free it.
@@ -86,7 +80,8 @@ impl ChangedCalls {
         Some((charged.0, std::mem::take(&mut charged.1)))
     }
 
-    fn add(&self, rule: usize, start: usize, charge: (usize, u64)) {
+    /// Enters a block with what it is charged with: card and bytes.
+    pub fn add(&self, Changed { rule, .. }: Changed, start: usize, charge: (usize, u64)) {
         let mut state = self.0.lock();
         state.newest.insert(rule, start);
         state.charged.insert(start, charge);
@@ -97,38 +92,4 @@ impl ChangedCalls {
 fn same_file(one: &str, other: &str) -> bool {
     let name = |path: &'_ str| path.rsplit('/').next().map(str::to_owned);
     one == other || one.ends_with(".py") && name(one) == name(other)
-}
-
-/// Allocates as the changed call would.
-pub fn allocate(device: Device, size: usize, changed: Changed) -> Result<*mut c_void, CudaStatus> {
-    let gpu = gpu();
-    let wanted = match changed.change {
-        Change::Managed => 0,
-        Change::Newest => {
-            if let Some((card, bytes)) = gpu.changed.let_go(changed.rule) {
-                gpu.release(card, Kind::Malloc, bytes);
-            }
-            size
-        }
-        Change::Parts(parts) => size.div_ceil(usize::try_from(parts).unwrap_or(usize::MAX).max(1)),
-    };
-    let unit = if wanted <= SMALL { SMALL_ALIGNMENT } else { GRANULE };
-    let bytes = wanted.checked_next_multiple_of(unit).ok_or(CudaStatus::OUT_OF_MEMORY)?;
-    if bytes > 0 && !gpu.charge(device.card, Kind::Malloc, bytes as u64) {
-        gpu.log_refusal(device.card, bytes);
-        return Err(CudaStatus::OUT_OF_MEMORY);
-    }
-    let Some(start) = memory::place(device, device::current_ordinal(), size) else {
-        gpu.release(device.card, Kind::Malloc, bytes as u64);
-        return Err(CudaStatus::OUT_OF_MEMORY);
-    };
-    gpu.changed.add(changed.rule, start as usize, (device.card, bytes as u64));
-    Ok(start)
-}
-
-/// Gives back what a block was charged with that the program frees, and says whether it is such a block.
-pub fn freed(start: usize) -> bool {
-    let Some((card, bytes)) = gpu().changed.freed(start) else { return false };
-    gpu().release(card, Kind::Malloc, bytes);
-    true
 }

@@ -8,21 +8,16 @@ use oomph_ledger::Kind;
 use crate::device::{self, Device};
 use crate::device_log::Kind as Logged;
 use crate::gpu::gpu;
-use crate::space::{Block, GRANULE, Place};
+use crate::space::{Block, GRANULE, Place, SMALL, SMALL_ALIGNMENT};
 use crate::status::CudaStatus;
-use crate::{capture, changed, pool};
-
-/// Requests up to this share a granule, as the driver lets them; in bytes.
-pub const SMALL: usize = 1 << 20;
-/// Alignment of what shares a granule, in bytes.
-pub const SMALL_ALIGNMENT: usize = 512;
+use crate::{capture, changed_call, pool};
 
 /// Allocates device memory on the current card. A size of 0 gives a null pointer.
 pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
     capture::check_unsafe_call()?;
-    let made = match gpu().changed.of_call().filter(|_| size > 0) {
-        Some(call) => changed::allocate(device, size, call),
+    let made = match changed_call::under_way().filter(|_| size > 0) {
+        Some(call) => changed_call::allocate(device, size, call),
         None => allocate_on(device, device::current_ordinal(), size, kind),
     };
     let start = made.inspect_err(|status| note_refusal(*status, device.card, size))?;
@@ -65,15 +60,6 @@ pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> R
         _ => gpu.log.note(Logged::Place, device.card, start, size),
     }
     Ok(start as *mut c_void)
-}
-
-/// Address space for a block of a card that is charged elsewhere (see `crate::changed`).
-pub fn place(device: Device, ordinal: usize, size: usize) -> Option<*mut c_void> {
-    let span = size.checked_next_multiple_of(GRANULE)?;
-    let start = gpu().take_addresses(span)?;
-    let place = Place::Device(Kind::Malloc);
-    gpu().space.lock().insert(Block { start, size, span, place, card: device.card, ordinal, id: 0 });
-    Some(start as *mut c_void)
 }
 
 /// Leaves word of a request of `size` bytes, as the program asked for them, if `status` says that the card refused it.
@@ -129,7 +115,8 @@ pub fn free(pointer: *mut c_void) -> Result<(), CudaStatus> {
     };
     let Place::Device(kind) = block.place else { return Err(CudaStatus::INVALID_VALUE) };
     gpu.activity.freed(pointer);
-    if changed::freed(block.start) {
+    if let Some((card, bytes)) = gpu.changed.freed(block.start) {
+        gpu.release(card, Kind::Malloc, bytes);
         gpu.space.lock().give(block.start, block.span);
         return Ok(());
     }

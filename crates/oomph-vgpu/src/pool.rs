@@ -9,13 +9,13 @@ use std::ptr;
 
 use oomph_ledger::Kind;
 
+use crate::changed_call;
 use crate::device::{self, Device};
 use crate::device_log::Kind as Logged;
 use crate::gpu::{Pool, PoolCounters, gpu};
 use crate::lock::MutexGuard;
 use crate::space::{Block, FreeRanges, GRANULE, Place};
 use crate::status::CudaStatus;
-use crate::{changed, memory};
 
 /// Alignment of a pool's blocks, in bytes.
 const ALIGNMENT: usize = 512;
@@ -69,9 +69,9 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, CudaStatu
     if size == 0 {
         return Ok(ptr::null_mut());
     }
-    if let Some(call) = gpu().changed.of_call() {
-        let start = changed::allocate(device, size, call)
-            .inspect_err(|status| memory::note_refusal(*status, device.card, size))?;
+    if let Some(call) = changed_call::under_way() {
+        let start =
+            changed_call::allocate(device, size, call).inspect_err(|_| gpu().request_refused(device.card, size))?;
         gpu().activity.allocated_from_pool(start, size);
         return Ok(start);
     }

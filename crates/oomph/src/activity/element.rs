@@ -7,7 +7,7 @@ pub enum Element {
     Float,
     /// Numbers of 64 bits.
     Double,
-    /// Something that is no float and no double: a structure, bytes, integers, or half precision.
+    /// Neither float nor double: a structure, bytes, integers, or half precision.
     Other,
     /// The line does not say it.
     Unknown,
@@ -48,7 +48,7 @@ const OTHERS: [&str; 28] = [
 
 /// What a line says of the numbers that it allocates.
 pub fn of_line(line: &str) -> Element {
-    // The size of an element is what counts; casts of the count are none.
+    // The size of an element is what counts; a cast of the count is not.
     if let Some(named) = line.split("sizeof(").nth(1).and_then(|rest| rest.split(')').next()) {
         let named = named.trim_start_matches('*').trim();
         return match of_words(named) {

@@ -177,8 +177,8 @@ mod tests {
             ..Default::default()
         };
         let found = allocating(std::slice::from_ref(&activity), &[], None);
-        let told: Vec<_> = found.iter().map(|line| (line.place.as_str(), line.grows, line.language)).collect();
-        assert_eq!(told, [("x.py:9", true, Language::Python), ("x.py:3", false, Language::Python)]);
+        let seen: Vec<_> = found.iter().map(|line| (line.place.as_str(), line.grows, line.language)).collect();
+        assert_eq!(seen, [("x.py:9", true, Language::Python), ("x.py:3", false, Language::Python)]);
         assert_eq!(found[0].python, Some((PathBuf::from("/p/x.py"), 9)));
         assert_eq!(found[0].largest_bytes, 8 << 20);
     }

@@ -127,8 +127,7 @@ fn regrown(pooled: &Pooled) -> Option<String> {
     })
 }
 
-/// What was not freed. Who dies of a refusal has not come to freeing what it needs to its end, so `died` leaves out what is
-/// not large.
+/// What was not freed. Who dies of a refusal has not come to freeing what it needs to its end: what grows is said elsewhere.
 fn never_freed(
     direct: &Allocations,
     pooled: &Allocations,
@@ -142,7 +141,7 @@ fn never_freed(
         blocks = blocks.saturating_sub(site.calls.saturating_sub(site.freed));
         bytes = bytes.saturating_sub(site.held_bytes);
     }
-    if blocks == 0 || died && bytes < LARGE {
+    if blocks == 0 || died {
         return None;
     }
     let places = held().filter(|site| !library(&site.place)).map(|site| &site.place);

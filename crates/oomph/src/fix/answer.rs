@@ -1,10 +1,9 @@
 //! Turns the result of a search into the answer, in the terms of the program's framework.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use oomph_edit::Program;
 use oomph_gpu::Catalogue as Cards;
 use oomph_launch::{AppliedRemedy, HookKept, RemedyState, masked};
 use oomph_remedy::effect::{self, ZeroStage};
@@ -18,6 +17,7 @@ use oomph_report::{
     Foretold, NextStep, ResultChange, Verdict,
 };
 
+use super::applied::{Applied, patch_of};
 use super::applier::{Applier, Means, Ready, Said, dosed};
 use super::bench::{Sight, peak};
 use super::own::Own;
@@ -25,8 +25,6 @@ use super::price::{self, Priced};
 use super::situation::Known;
 use super::unmodified::fullest;
 use super::wanted::Wanted;
-use super::work_tree::work_tree;
-use crate::changes::Changes;
 use crate::observation::Observation;
 use crate::run_context::RunContext;
 
@@ -43,23 +41,6 @@ pub struct Answer {
     pub messages: String,
     /// The signal that ended the search before its time.
     pub stopped: Option<i32>,
-}
-
-/// A fix in the ways in which it can be acted on.
-#[derive(Clone)]
-pub struct Applied {
-    /// As it was tried.
-    pub changes: Changes,
-    /// As one would type it, where that says it all.
-    pub said: Option<Said>,
-    /// The same with everything in the program's configuration file that can be there.
-    pub said_in_file: Option<Said>,
-    /// Whether an optimizer step sees fewer samples than before: the program accumulates no gradients.
-    pub shrinks_batch: bool,
-    /// The files that it changes, as they were read.
-    pub originals: BTreeMap<PathBuf, String>,
-    /// Whether only the virtual GPU does it: for a real run its author has to change the code.
-    pub virtual_only: bool,
 }
 
 /// The answer for a program that fits already, or that fails for another reason.
@@ -472,16 +453,6 @@ impl<'a> Parts<'_, 'a> {
             (each <= self.known.limit_bytes).then_some((u32::try_from(cards).ok()?, each))
         })
     }
-}
-
-/// The change of a program's files as a patch, and the folder to apply it in, where that is not `directory`.
-pub fn patch_of(program: &Program, before: &Program, directory: &Path) -> Option<(String, Option<PathBuf>)> {
-    let base = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-    let folder = program.patch_folder(before, &base);
-    // `git apply` takes paths from the top of the work tree, and passes over others without a word.
-    let top = work_tree(folder).unwrap_or(folder);
-    let patch = program.patch_since(before, top);
-    (!patch.is_empty()).then(|| (patch, (folder != base).then(|| top.to_owned())))
 }
 
 /// What a trial has shown of the remedies of its fix that took effect.

@@ -14,7 +14,8 @@ use oomph_launch::{Guard, Output};
 use oomph_remedy::rewrite::{self, Format, Line};
 use oomph_report::{FixRow, Verdict};
 
-use super::answer::{Answer, Applied};
+use super::answer::Answer;
+use super::applied::Applied;
 use super::applier::{Said, line_of};
 use super::bench::peak;
 use crate::assemble::assemble;

@@ -14,7 +14,7 @@ use oomph_remedy::search::Ran;
 use oomph_remedy::{Catalogue, Remedy};
 use oomph_report::{Apply, Attempt, DryRunReport, FixRow, KERNELS_UNKNOWN, ResultChange, Verdict};
 
-use super::answer::{Applied, patch_of};
+use super::applied::{Applied, patch_of};
 use super::applier::{Applier, Said};
 use super::bench::{dies_alike, judge, peak};
 use super::own_words as words;
@@ -138,7 +138,7 @@ impl Search<'_> {
         Ok(own)
     }
 
-    /// What is tried: the cause first, then what leaves the result as it is, then smaller problems.
+    /// What is tried: the cause first, then what leaves the result unchanged, then smaller problems.
     fn series(&self, lines: &[Allocating]) -> Vec<Vec<Idea>> {
         let all: u64 = lines.iter().map(|line| line.most_held_bytes).sum();
         let large: Vec<&Allocating> =
@@ -151,12 +151,14 @@ impl Search<'_> {
         }
         series.extend(same);
         if growing.is_empty() {
-            series.push(PARTS.iter().filter_map(|parts| self.parts(large.first()?, *parts)).collect());
+            series.push(self.in_parts(&large));
         }
-        for by_edit in [true, false] {
-            series.push((1..=large.len()).filter_map(|count| self.managed(large.get(..count)?, by_edit)).collect());
-        }
-        series.extend(others);
+        series.push(self.all_managed(&large, true));
+        let (typed, code): (Vec<Vec<Idea>>, Vec<Vec<Idea>>) =
+            others.into_iter().partition(|series| series.first().is_some_and(|idea| idea.program.is_none()));
+        series.extend(typed);
+        series.push(self.all_managed(&large, false));
+        series.extend(code);
         series
     }
 
@@ -247,21 +249,55 @@ impl Search<'_> {
         })
     }
 
-    /// The work of a line is done in parts.
-    fn parts(&self, line: &Allocating, parts: u64) -> Option<Idea> {
-        let remedy = self.remedy("work-in-parts")?;
-        let part = line.largest_bytes.div_ceil(parts);
+    /// What the program needs in all and what the fullest card may hold, in bytes, where both are known.
+    fn need_and_limit(&self) -> Option<(u64, u64)> {
+        let needs = self.before.devices.iter().filter_map(|device| device.need()).map(|need| need.process_bytes);
+        let limit = self.wanted.cards.iter().filter_map(|card| card.capacity_bytes()).min()?;
+        Some((needs.max()?, limit))
+    }
+
+    /// The work of the largest lines is done in more and more parts, from the number on that the figures ask for.
+    fn in_parts(&self, large: &[&Allocating]) -> Vec<Idea> {
+        let most = large.iter().map(|line| line.largest_bytes).max().unwrap_or(0);
+        let alike: Vec<&Allocating> = large.iter().copied().filter(|line| line.largest_bytes >= most / 2).collect();
+        let held: u64 = alike.iter().map(|line| line.most_held_bytes).sum();
+        let least = match self.need_and_limit() {
+            Some((need, limit)) => {
+                let Some(room) = limit.checked_sub(need.saturating_sub(held)).filter(|room| *room > 0) else {
+                    return Vec::new();
+                };
+                held.div_ceil(room)
+            }
+            None => 2,
+        };
+        PARTS.iter().filter(|parts| **parts >= least).filter_map(|parts| self.parts(&alike, *parts)).collect()
+    }
+
+    /// The work of these lines is done in parts.
+    fn parts(&self, lines: &[&Allocating], parts: u64) -> Option<Idea> {
+        let remedy = self.remedy("work-in-parts").filter(|_| !lines.is_empty())?;
         Some(Idea {
             name: format!("{}/{parts}", remedy.id),
             title: remedy.title.replace("parts", &format!("{parts} parts")),
-            changes: self.calls(&[line], Change::Parts(parts)),
+            changes: self.calls(lines, Change::Parts(parts)),
             program: None,
             size: None,
-            by_hand: Some(words::parts(line, parts, part)),
+            by_hand: Some(words::parts(lines, parts)),
             result: ResultChange::Same,
-            evidence: format!("the virtual GPU charged one part in {parts} of what {} allocates", line.place),
+            evidence: format!("the virtual GPU charged one part in {parts} of what {} allocates", words::places(lines)),
             notes: Vec::new(),
         })
+    }
+
+    /// More and more of the largest lines allocate managed memory, from the number on that the figures ask for.
+    fn all_managed(&self, large: &[&Allocating], by_edit: bool) -> Vec<Idea> {
+        let counts = 1..=large.len();
+        let suffices = |count: &usize| {
+            let held: u64 = large.iter().take(*count).map(|line| line.most_held_bytes).sum();
+            let room = self.need_and_limit().is_none_or(|(need, limit)| need.saturating_sub(held) <= limit);
+            room || *count == large.len()
+        };
+        counts.filter(suffices).filter_map(|count| self.managed(large.get(..count)?, by_edit)).collect()
     }
 
     /// What these lines allocate may lie in host memory.
