@@ -174,10 +174,11 @@ impl Launch {
             }
         }
         if !libraries.is_empty() {
-            // Python itself is linked against none of them, and the loader warns only where a program is started.
-            let is_python =
-                launch.program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"python"));
-            launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.stand_ins(libraries, !is_python)?);
+            // The loader warns where a program that is linked against one of them is started.
+            let linkage = crate::elf::Linkage::read(&crate::program::real_path(&launch.program));
+            let is_linked =
+                linkage.is_some_and(|file| file.needed.iter().any(|name| libraries.contains(&name.as_str())));
+            launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.stand_ins(libraries, is_linked)?);
         }
         Ok(launch
             .env_prepend("LD_LIBRARY_PATH", runtime.driver_folder())
