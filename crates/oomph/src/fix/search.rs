@@ -228,7 +228,9 @@ impl<'a> Search<'_, 'a> {
             most: wanted.fixes.saturating_sub(found),
             tell,
         };
-        let oom = before.devices.iter().find_map(|device| device.oom.as_ref());
+        // Of llama.cpp's bindings the line is one that calls the library, which makes more than one request.
+        let own_lines = before.frameworks.is_empty() || before.frameworks.contains_key("numba");
+        let oom = before.devices.iter().find_map(|device| device.oom.as_ref()).filter(|_| own_lines);
         let refused = oom.and_then(|oom| Some((oom.site.as_ref()?, oom.requested_bytes)));
         search.answer(&allocating(&unmodified.first.activities, &unmodified.probe.activities, refused))
     }
