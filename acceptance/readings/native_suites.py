@@ -5,7 +5,8 @@
 
 LINE is the line of the program's own file that dies, as its author knows it. The need is held against real runs of the
 whole program (`--until-exit`) with as much memory and with 2 % less. What the program wrote to stderr goes through
-`oomph explain`. With `--fix` the first two answers of `oomph fix` that are commands or patches are run as printed.
+`oomph explain`. With `--fix` the first two answers of `oomph fix` are run as printed; of one that its author has to make by
+hand stands what the virtual GPU did in its place.
 """
 
 import argparse
@@ -61,11 +62,12 @@ def fixed(asked, program):
     """The answers of `oomph fix`, and what the first two did when they were run as printed."""
     words = [asked.oomph, "fix", "--gpu", asked.gpu, "--vram", asked.vram, "--max-time", "240s", "--format", "json", "--"]
     report, _ = run(words + program)
-    rows = [row for row in report.get("fixes") or [] if row.get("command") or row.get("patch")]
-    found = ["+".join(row.get("remedies") or []) for row in rows]
+    rows = report.get("fixes") or []
+    found = ["+".join(row["remedies"]) + (" (by hand)" if row.get("by_hand") else "") for row in rows]
     held = []
     for row in rows[:2]:
-        held.append("%s: %s" % ("+".join(row["remedies"]), applied(asked, row, program)))
+        what = "by hand, " + row["evidence"][0] if row.get("by_hand") else applied(asked, row, program)
+        held.append("%s: %s" % ("; ".join(row["titles"]), what))
     return "; ".join(found) or report["verdict"], "; ".join(held)
 
 

@@ -97,6 +97,16 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Writes other words in all edits made so far, and says whether any had them.
+    pub fn replace_in_edits(&mut self, words: &str, others: &str) -> bool {
+        let mut any = false;
+        for edit in self.edits.values_mut().flatten().filter(|edit| edit.text.contains(words)) {
+            edit.text = edit.text.replace(words, others);
+            any = true;
+        }
+        any
+    }
+
     /// Whether nothing was changed so far.
     pub fn is_empty(&self) -> bool {
         self.edits.is_empty() && self.arguments == self.program.arguments()

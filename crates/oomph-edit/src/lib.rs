@@ -45,6 +45,7 @@ mod program;
 mod recipes;
 mod scopes;
 mod settings;
+mod sizes;
 mod source;
 mod trainers;
 
@@ -55,3 +56,4 @@ pub use facts::{Amount, Facts, KeptAt, ModelFacts};
 pub use opt::{Opt, OptKind, Written};
 pub use program::Program;
 pub use recipes::{has_recipe, ids};
+pub use sizes::{Size, is_size};

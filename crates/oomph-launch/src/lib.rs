@@ -63,6 +63,7 @@ mod server;
 mod supervise;
 mod toolkit;
 mod unique_names;
+mod version_stub;
 #[cfg(target_os = "linux")]
 mod watchdog;
 

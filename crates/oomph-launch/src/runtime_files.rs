@@ -11,7 +11,7 @@ use crate::permissions::{is_private, make_private, only_we_write};
 use crate::run_folder::link;
 use crate::toolkit::LIBRARIES;
 use crate::unique_names::random_name;
-use crate::{CacheDir, LaunchError, RunFolder, cleanup, lease};
+use crate::{CacheDir, LaunchError, RunFolder, cleanup, lease, version_stub};
 
 /// The one real library file.
 const LIBRARY: &str = "libcuda.so.1";
@@ -69,16 +69,26 @@ impl Runtime {
     ///
     /// It is a part of the runtime and not of the run: a program may outlive its run, and what it finds on its
     /// `LD_LIBRARY_PATH` then must not be what others put there.
-    pub(crate) fn stand_ins(&self, names: &[&str]) -> Result<PathBuf, LaunchError> {
-        let name = format!("libraries-{}", short_hash(names));
+    ///
+    /// With `versions` the names whose symbols have versions are stubs that need the virtual GPU: for a program that is
+    /// linked against them, to which the loader would say that they have none.
+    pub(crate) fn stand_ins(&self, names: &[&str], versions: bool) -> Result<PathBuf, LaunchError> {
+        let kind = if versions { "versioned" } else { "libraries" };
+        let name = format!("{kind}-{}", short_hash(names));
         let links = self.folder.join(&name);
         let library = Path::new("..").join("lib").join(LIBRARY);
-        match link_all(&links, &library, names) {
+        let make = |folder: &Path, library: &Path| {
+            let (stubs, links): (Vec<&str>, Vec<&str>) =
+                names.iter().copied().partition(|name| versions && version_stub::is_versioned(name));
+            link_all(folder, library, &links)?;
+            stubs.into_iter().try_for_each(|name| set_file(&version_stub::stub(name), &folder.join(name)))
+        };
+        match make(&links, &library) {
             Ok(()) => Ok(links),
             // A shared cache may be filled and read-only.
             Err(_) => {
                 let apart = lasting_folder()?.join(format!("{name}-{}", short_hash(&[&self.folder.to_string_lossy()])));
-                link_all(&apart, &self.library(), names).map_err(|source| LaunchError::cache(&apart, source))?;
+                make(&apart, &self.library()).map_err(|source| LaunchError::cache(&apart, source))?;
                 Ok(apart)
             }
         }
@@ -289,6 +299,17 @@ fn set_link(target: &Path, path: &Path) -> io::Result<()> {
     // Made next to its place and moved there: other runs use it.
     let temporary = path.with_extension(random_name());
     link(target, &temporary)?;
+    fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+/// A file with this content, unless it is there.
+fn set_file(content: &[u8], path: &Path) -> io::Result<()> {
+    if holds(path, content) {
+        return Ok(());
+    }
+    // Made next to its place and moved there: other runs use it.
+    let temporary = path.with_extension(random_name());
+    fs::write(&temporary, content)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 

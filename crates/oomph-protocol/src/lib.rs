@@ -39,6 +39,7 @@ mod words;
 #[macro_use]
 mod version;
 
+pub mod calls;
 #[cfg(feature = "documents")]
 pub mod device;
 pub mod device_log;

@@ -70,6 +70,7 @@ macro_rules! files {
 
 /// One file per concept. Where two remedies are equally cheap, the order of the files and of their entries decides.
 const FILES: &[&str] = files![
+    "calls",
     "lifetime",
     "neighbours",
     "allocator",

@@ -243,6 +243,8 @@ pub enum DryRunKind {
     Config,
     /// Another virtual machine: more cards, another card, no neighbours.
     Machine,
+    /// `fix` tries it by a search of its own, in the program's calls and sizes.
+    Own,
     /// It cannot be tried by running: it concerns the real machine, or another program.
     None,
 }

@@ -88,10 +88,17 @@ pub struct Baseline {
     pub oom: Option<Oom>,
 }
 
+/// Why the price of a fix is not computed where no framework allocates for the program: its kernels are its own. What it is
+/// said to cost then follows from what it does, and was published nowhere.
+pub const KERNELS_UNKNOWN: &str = "what the kernels compute is not known";
+
 impl FixRow {
     /// What it costs in time, in words: as computed, else as published for other programs.
     pub fn time(&self) -> String {
-        let Some(TimeRatio { low, high }) = self.slowdown else { return format!("published: {}", self.time_cost) };
+        let Some(TimeRatio { low, high }) = self.slowdown else {
+            let own = self.slowdown_unknown.as_deref() == Some(KERNELS_UNKNOWN);
+            return if own { self.time_cost.clone() } else { format!("published: {}", self.time_cost) };
+        };
         // A step's time is not known more finely than this.
         if low >= 0.97 && high <= 1.03 {
             return "about the time of a step".to_owned();

@@ -62,8 +62,8 @@ pub use doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
 pub use dry_run::{CardThatHolds, CompiledProgram, DryRunReport, DryRunSchema, NextStep};
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{
-    Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, ResultChange,
-    TimeRatio,
+    Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, KERNELS_UNKNOWN,
+    ResultChange, TimeRatio,
 };
 pub use followed::{FollowedLoop, Growth, Holder, PhasePeak, Unreached};
 pub use gpus::{GpusReport, GpusSchema};

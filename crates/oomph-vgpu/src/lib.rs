@@ -31,6 +31,8 @@ mod library {
     pub(crate) mod books;
     pub(crate) mod boundary;
     pub(crate) mod capture;
+    pub(crate) mod changed;
+    pub(crate) mod changed_call;
     pub(crate) mod context;
     pub(crate) mod cubin;
     pub(crate) mod cublas;

@@ -127,6 +127,8 @@ pub enum Rank {
     ModuleSlabs,
     /// Physical memory and its mappings.
     Mappings,
+    /// Calls that are answered as if the program had changed them.
+    ChangedCalls,
     /// What the program's allocations and copies come to.
     Activity,
     /// The lines of Python that made them.

@@ -8,21 +8,19 @@ use oomph_ledger::Kind;
 use crate::device::{self, Device};
 use crate::device_log::Kind as Logged;
 use crate::gpu::gpu;
-use crate::space::{Block, GRANULE, Place};
+use crate::space::{Block, GRANULE, Place, SMALL, SMALL_ALIGNMENT};
 use crate::status::CudaStatus;
-use crate::{capture, pool};
-
-/// Requests up to this share a granule, as the driver lets them; in bytes.
-const SMALL: usize = 1 << 20;
-/// Alignment of what shares a granule, in bytes.
-const SMALL_ALIGNMENT: usize = 512;
+use crate::{capture, changed_call, pool};
 
 /// Allocates device memory on the current card. A size of 0 gives a null pointer.
 pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
     capture::check_unsafe_call()?;
-    let start = allocate_on(device, device::current_ordinal(), size, kind)
-        .inspect_err(|status| note_refusal(*status, device.card, size))?;
+    let made = match changed_call::under_way().filter(|_| size > 0) {
+        Some(call) => changed_call::allocate(device, size, call),
+        None => allocate_on(device, device::current_ordinal(), size, kind),
+    };
+    let start = made.inspect_err(|status| note_refusal(*status, device.card, size))?;
     gpu().activity.allocated(start, size);
     Ok(start)
 }
@@ -117,6 +115,11 @@ pub fn free(pointer: *mut c_void) -> Result<(), CudaStatus> {
     };
     let Place::Device(kind) = block.place else { return Err(CudaStatus::INVALID_VALUE) };
     gpu.activity.freed(pointer);
+    if let Some((card, bytes)) = gpu.changed.freed(block.start) {
+        gpu.release(card, Kind::Malloc, bytes);
+        gpu.space.lock().give(block.start, block.span);
+        return Ok(());
+    }
     if block.span % GRANULE != 0 {
         free_small(block);
         return Ok(());

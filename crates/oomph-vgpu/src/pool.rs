@@ -9,6 +9,7 @@ use std::ptr;
 
 use oomph_ledger::Kind;
 
+use crate::changed_call;
 use crate::device::{self, Device};
 use crate::device_log::Kind as Logged;
 use crate::gpu::{Pool, PoolCounters, gpu};
@@ -67,6 +68,12 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, CudaStatu
     let device = device::activate_current()?;
     if size == 0 {
         return Ok(ptr::null_mut());
+    }
+    if let Some(call) = changed_call::under_way() {
+        let start =
+            changed_call::allocate(device, size, call).inspect_err(|_| gpu().request_refused(device.card, size))?;
+        gpu().activity.allocated_from_pool(start, size);
+        return Ok(start);
     }
     let pool = if pool.is_null() { default_of(device, device::current_ordinal()) } else { pool };
     let span = size.checked_next_multiple_of(ALIGNMENT).ok_or(CudaStatus::OUT_OF_MEMORY)?;

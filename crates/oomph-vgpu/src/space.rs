@@ -11,6 +11,10 @@ use oomph_ledger::Kind;
 
 /// The driver's granularity for device memory, in bytes.
 pub const GRANULE: usize = 2 << 20;
+/// Requests up to this share a granule, as the driver lets them; in bytes.
+pub const SMALL: usize = 1 << 20;
+/// Alignment of what shares a granule, in bytes.
+pub const SMALL_ALIGNMENT: usize = 512;
 /// Address space that is reserved at once, in bytes; larger requests reserve their own.
 const CHUNK: usize = 64 << 30;
 

@@ -113,6 +113,17 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     }))
 }
 
+/// What the program died of, where that was a request of one of its lines.
+fn refused(report: &DryRunReport) -> Option<activity::Refused> {
+    report.devices.iter().find_map(|device| {
+        let oom = device.oom.as_ref()?;
+        let site = oom.site.as_ref()?;
+        let name = Path::new(&site.file).file_name()?.to_string_lossy();
+        let place = format!("{name}:{}", site.line);
+        Some(activity::Refused { place, bytes: oom.requested_bytes, capacity: device.capacity_bytes? })
+    })
+}
+
 /// Adds to an answer what is known in addition to the verdict and the need: causes, owners, places, and what to do
 /// next.
 pub fn complete(report: &mut DryRunReport, run: &Observation, program: &Program, directory: &Path, probed: bool) {
@@ -124,7 +135,7 @@ pub fn complete(report: &mut DryRunReport, run: &Observation, program: &Program,
     report.worst = worst(&report.devices, run);
     // With Numba the program's own lines allocate.
     let framework = report.frameworks.keys().any(|name| name != "numba");
-    report.activity = activity::tell(&run.activities, framework);
+    report.activity = activity::tell(&run.activities, framework, refused(report).as_ref());
     report.command = program.shown();
     report.next = next_steps(program, probed, report);
     for device in &mut report.devices {

@@ -43,7 +43,8 @@ pub fn owners_at(device: &DeviceReport, run: &Observation, at: At) -> Option<Who
         }
         fits
     });
-    if found.is_empty() {
+    // Recordings of processes that held nothing of this card say nothing of it.
+    if found.is_empty() || total == 0 {
         return None;
     }
     let mut rows: BTreeMap<Owner, OwnerRow> = BTreeMap::new();

@@ -37,6 +37,25 @@ pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     }
 }
 
+/// A part of the evaluation, as Lightning's Trainer limits it.
+pub fn fewer_batches(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let program = draft.program;
+    let Some(call) = trainers::lightning(program) else { return cannot("no Trainer limits its evaluation") };
+    let share = 1.0 / draft.amount.by.unwrap_or(2).max(1) as f64;
+    let defines = |name: &str| {
+        let functions = program.all("function_definition");
+        functions
+            .into_iter()
+            .any(|at| at.node.child_by_field_name("name").is_some_and(|node| at.source.of(node) == name))
+    };
+    for (step, argument) in [("validation_step", "limit_val_batches"), ("test_step", "limit_test_batches")] {
+        if defines(step) {
+            trainer::set_argument(draft, &call, argument, &share.to_string());
+        }
+    }
+    if draft.is_empty() { cannot("the module has no step of an evaluation") } else { Ok(()) }
+}
+
 /// Samples of a part where the whole of a dataset goes through the model at once, and no batch of training says another
 /// number.
 const PART: u64 = 256;

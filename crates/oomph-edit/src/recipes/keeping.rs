@@ -43,6 +43,15 @@ pub fn detach(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     Ok(())
 }
 
+/// The same without waiting for the card: a tensor is kept, without its graph, in the place of its number.
+pub fn detach_tensors(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    detach(draft)?;
+    if !draft.replace_in_edits(".item()", ".detach()") {
+        return cannot("no number is kept");
+    }
+    Ok(())
+}
+
 /// Whether a loop gives a recurrent network its own state again, with backward passes that retain their graphs: each step
 /// then holds the graphs of all steps before it, under one name.
 pub fn retains_a_state(program: &Program) -> bool {

@@ -99,8 +99,10 @@ static CONVOLVES: LazyLock<Option<[Regex; 2]>> = LazyLock::new(|| {
 /// The operation that the frames show, if they show one.
 pub(crate) fn of_frames(frames: &[Frame]) -> Option<Operation> {
     let set = SET.as_ref()?;
+    let frames = within_a_closure(frames);
     let mut best: Option<usize> = None;
     let mut in_a_module = false;
+    let mut evaluates = false;
     for frame in frames.iter().rev().take(60) {
         let (function, code) = (frame.function.as_deref().unwrap_or(""), frame.code.as_deref().unwrap_or(""));
         // `cross_entropy(model(x), y)` has not come to its loss while the model is at work.
@@ -111,10 +113,29 @@ pub(crate) fn of_frames(frames: &[Frame]) -> Option<Operation> {
         let words = format!("{} in {function} {code}", frame.file);
         if let Some(first) = set.matches(&words).iter().next() {
             best = Some(best.map_or(first, |best| best.min(first)));
+            evaluates = evaluates || TELLING[first].0 == Operation::Evaluation;
         }
         in_a_module = in_a_module || calls_a_module(frame);
     }
-    best.map(|place| TELLING[place].0)
+    match best.map(|place| TELLING[place].0) {
+        // What makes a loss of training smaller does nothing for one that is only looked at.
+        Some(Operation::Logits) if evaluates => Some(Operation::Evaluation),
+        operation => operation,
+    }
+}
+
+/// The frames of what an optimizer's step calls, where it is given a closure that computes the loss and its gradients, as
+/// Lightning does: the step itself has not begun. All frames otherwise.
+fn within_a_closure(frames: &[Frame]) -> &[Frame] {
+    let calls = |frame: &Frame| {
+        let of_torch = frame.file.replace('\\', "/").contains("torch/optim/");
+        of_torch && frame.code.as_deref().is_some_and(|code| code.contains("closure()"))
+    };
+    let is_closure = |frame: &Frame| matches!(frame.function.as_deref(), Some("closure" | "_wrap_closure"));
+    let steps = frames.iter().position(|frame| frame.file.replace('\\', "/").contains("torch/optim/"));
+    let Some(steps) = steps else { return frames };
+    let called = frames[steps..].iter().rposition(|frame| calls(frame) || is_closure(frame));
+    called.map_or(frames, |place| &frames[steps + place + 1..])
 }
 
 /// What went on within an evaluation: its forward pass, where a model is at work below its innermost frame.
@@ -241,6 +262,31 @@ mod tests {
         assert_eq!(of_frames(std::slice::from_ref(&line)), Some(Operation::Logits));
         let of_loss = frame("torch/nn/functional.py", "cross_entropy", "return torch._C._nn.cross_entropy_loss(");
         assert_eq!(of_frames(&[line, call, of_loss]), Some(Operation::Logits));
+    }
+
+    #[test]
+    fn a_closure_of_an_optimizer_is_no_step_of_it() {
+        let closure = [
+            frame("torch/optim/sgd.py", "step", "loss = closure()"),
+            frame("lightning/pytorch/plugins/precision/precision.py", "_wrap_closure", "closure_result = closure()"),
+            frame(
+                "lightning/pytorch/loops/optimization/automatic.py",
+                "closure",
+                "self._backward_fn(step_output.loss)",
+            ),
+        ];
+        let of = |inner: Frame| of_frames(&[closure.as_slice(), &[inner]].concat());
+        assert_eq!(of(frame("torch/_tensor.py", "backward", "torch.autograd.backward(")), Some(Operation::Backward));
+        assert_eq!(of(frame("net.py", "training_step", "y = self(x)")), Some(Operation::Forward));
+        let steps = of(frame("torch/optim/sgd.py", "_multi_tensor_sgd", "torch._foreach_add_(grads, params)"));
+        assert_eq!(steps, Some(Operation::OptimizerStep));
+    }
+
+    #[test]
+    fn a_loss_of_an_evaluation_is_part_of_it() {
+        let step = frame("tagger.py", "test_step", "self.log(\"loss\", F.cross_entropy(logits, labels))");
+        let loss = frame("torch/nn/functional.py", "cross_entropy", "return torch._C._nn.cross_entropy_loss(");
+        assert_eq!(of_frames(&[step, loss]), Some(Operation::Evaluation));
     }
 
     #[test]

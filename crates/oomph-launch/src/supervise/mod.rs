@@ -174,7 +174,11 @@ impl Launch {
             }
         }
         if !libraries.is_empty() {
-            launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.stand_ins(libraries)?);
+            // The loader warns where a program that is linked against one of them is started.
+            let linkage = crate::elf::Linkage::read(&crate::program::real_path(&launch.program));
+            let is_linked =
+                linkage.is_some_and(|file| file.needed.iter().any(|name| libraries.contains(&name.as_str())));
+            launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.stand_ins(libraries, is_linked)?);
         }
         Ok(launch
             .env_prepend("LD_LIBRARY_PATH", runtime.driver_folder())

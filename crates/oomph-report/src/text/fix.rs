@@ -207,7 +207,12 @@ fn words(page: &mut Page, number: usize, fix: &FixRow) {
                 continue;
             }
             for line in apply.text.lines() {
-                page.line(5, &[(Ink::Plain, &clean(line))]);
+                // What somebody has to do is read, and what is to be typed is copied.
+                if apply.kind == "action" {
+                    page.paragraph(5, 7, &[(Ink::Plain, &clean(line))]);
+                } else {
+                    page.line(5, &[(Ink::Plain, &clean(line))]);
+                }
             }
         }
     }

@@ -91,6 +91,11 @@ impl Activity {
         self.stacks.innermost_outside()
     }
 
+    /// Where the call that is under way comes from, the innermost place first.
+    pub fn places_of_call(&self) -> Vec<Place> {
+        self.stacks.of_caller().map(|stack| site::places(&stack, &self.lines)).unwrap_or_default()
+    }
+
     /// Notes a block that the program took straight from the card, in bytes as it asked for them.
     pub fn allocated(&self, start: *const c_void, size: usize) {
         if !start.is_null() {

@@ -28,6 +28,7 @@ use oomph_ledger::{MAX_DEVICES, NoteKind};
 
 use crate::activity::Activity;
 use crate::books::{self, Books};
+use crate::changed::ChangedCalls;
 use crate::device_log::DeviceLog;
 use crate::handle::Handles;
 use crate::libcudnn::{Cudnn, namespace};
@@ -69,6 +70,8 @@ pub struct Gpu {
     pub calls: Calls,
     /// What the program does with memory.
     pub activity: Activity,
+    /// Calls that are answered as if the program had changed them.
+    pub changed: ChangedCalls,
     /// What the program computes.
     pub work: Work,
     /// The log of what is taken of a card and given back.
@@ -134,6 +137,7 @@ impl Gpu {
             peers: [const { AtomicU32::new(0) }; MAX_DEVICES],
             calls: Calls::new(),
             activity: Activity::new(),
+            changed: ChangedCalls::new(),
             work: Work::new(),
             log: DeviceLog::new(),
             space: Mutex::new(Rank::Space, Space::new()),

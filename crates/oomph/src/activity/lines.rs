@@ -7,6 +7,11 @@ use addr2line::Loader;
 use oomph_launch::activity::CodePlace;
 use oomph_report::Site;
 
+use super::element::{Element, of_line};
+
+/// A file of source with more bytes is not read.
+const LONGEST_SOURCE: u64 = 4 << 20;
+
 /// What marks a source file as somebody else's: the toolkit's and the system's headers, Rust's standard library and what
 /// Cargo downloads, wherever its folder is.
 const FOREIGN: [&str; 5] = ["/include/", "/rustc/", "/rustlib/", "/registry/src/", "/git/checkouts/"];
@@ -15,12 +20,29 @@ const FOREIGN: [&str; 5] = ["/include/", "/rustc/", "/rustlib/", "/registry/src/
 /// llama.cpp's, whose buffers hold weights in the types of its model files.
 const LIBRARIES: [&str; 1] = ["libggml"];
 
+/// Libraries whose buffers people use in the place of CUDA's own calls.
+const WRAPPERS: [&str; 4] = ["candle", "burn", "cudarc", "thrust"];
+
+/// A line of the program's own that led to a call.
+pub struct Own {
+    /// The frame of the call that it lies in.
+    pub frame: usize,
+    /// The line as `file:line`.
+    pub place: String,
+    /// Its file, as the debug information has it.
+    pub file: String,
+    /// Its number.
+    pub line: u64,
+}
+
 /// Looks up lines, one file read once.
 #[derive(Default)]
 pub struct Lines {
     loaders: HashMap<String, Option<Loader>>,
     /// The places reported for calls that no line or function of the program's own led to.
     libraries: BTreeSet<String>,
+    /// The files and numbers of the program's own lines, by their places.
+    sources: HashMap<String, (String, u64)>,
 }
 
 impl Lines {
@@ -31,7 +53,9 @@ impl Lines {
         for frame in frames {
             let lines = self.lines(frame);
             if let Some(own) = lines.iter().find(|line| !line.foreign) {
-                return Some(own.place());
+                let place = own.place();
+                self.sources.insert(place.clone(), (own.file.clone(), own.line));
+                return Some(place);
             }
             nearest = nearest.or_else(|| lines.last().map(Line::place));
         }
@@ -48,6 +72,46 @@ impl Lines {
             self.libraries.insert(place.clone());
         }
         Some(place)
+    }
+
+    /// The lines of the program's own that led to a call, the innermost first, each with the frame that it lies in; what
+    /// comes nearest where there is no debug information.
+    pub fn chain(&mut self, frames: &[CodePlace]) -> Vec<Own> {
+        let mut chain: Vec<Own> = Vec::new();
+        for (number, frame) in frames.iter().enumerate() {
+            for line in self.lines(frame).into_iter().filter(|line| !line.foreign) {
+                let place = line.place();
+                if chain.last().is_none_or(|last| last.place != place) {
+                    chain.push(Own { frame: number, place, file: line.file, line: line.line });
+                }
+            }
+        }
+        if chain.is_empty()
+            && let Some(place) = self.of(frames)
+            && !self.is_library(&place)
+        {
+            chain.push(Own { frame: 0, place, file: String::new(), line: 0 });
+        }
+        chain
+    }
+
+    /// The library of those that wrap CUDA's calls that a call went through.
+    pub fn library(&mut self, frames: &[CodePlace]) -> Option<&'static str> {
+        let mut names: Vec<String> = Vec::new();
+        for frame in frames {
+            names.extend(self.lines(frame).into_iter().filter(|line| line.foreign).map(|line| line.file));
+            names.extend(self.symbol(frame));
+        }
+        WRAPPERS.into_iter().find(|wrapper| names.iter().any(|name| name.contains(wrapper)))
+    }
+
+    /// What the line of a place says of the numbers that it allocates.
+    pub fn element(&self, place: &str) -> Element {
+        let Some((file, line)) = self.sources.get(place) else { return Element::Unknown };
+        let is_source = std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= LONGEST_SOURCE);
+        let text = is_source.then(|| std::fs::read_to_string(file).ok()).flatten().unwrap_or_default();
+        let number = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+        text.lines().nth(number).map_or(Element::Unknown, of_line)
     }
 
     /// Whether a place is a library's: nothing of the program's own led there, as far as is known.

@@ -1,7 +1,9 @@
 //! Reports a program's own memory calls: the counts of all processes together, with the lines they come from, and what
 //! is worth changing.
 
+mod element;
 mod lines;
+pub mod places;
 mod remarks;
 
 use std::collections::BTreeMap;
@@ -11,12 +13,14 @@ use oomph_launch::activity as counted;
 use oomph_report::Site;
 use oomph_report::activity::{Activity, AllocationSite, Allocations, Pooled, Sized, Traffic, TransferSite, Transfers};
 use remarks::Growing;
+pub use remarks::Refused;
 
 /// Sites that the answer holds of each kind.
 const MOST_SITES: usize = 20;
 /// Puts together what the processes of a run did; `None` where they did nothing. `framework` says that a framework
-/// allocates on the program's behalf: it keeps what it holds to the end by design.
-pub fn tell(processes: &[counted::Activity], framework: bool) -> Option<Activity> {
+/// allocates on the program's behalf: it keeps what it holds to the end by design. `refused`
+/// is what it died of.
+pub fn tell(processes: &[counted::Activity], framework: bool, refused: Option<&Refused>) -> Option<Activity> {
     if processes.is_empty() {
         return None;
     }
@@ -52,7 +56,9 @@ pub fn tell(processes: &[counted::Activity], framework: bool) -> Option<Activity
     transfers.sites = copying.into_iter().map(|((place, way), traffic)| TransferSite { place, way, traffic }).collect();
     transfers.sites.sort_by_key(|site| std::cmp::Reverse(site.traffic.bytes));
     let library = |place: &str| lines.is_library(place);
-    let remarks = remarks::remarks(&growing, &allocations, &pooled, &transfers, framework, &library);
+    let element = |place: &str| lines.element(place);
+    let seen = (refused, &element as &dyn Fn(&str) -> element::Element);
+    let remarks = remarks::remarks(&growing, &allocations, &pooled, &transfers, framework, &library, seen);
     allocations.sites.truncate(MOST_SITES);
     pooled.allocations.sites.truncate(MOST_SITES);
     transfers.sites.truncate(MOST_SITES);
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn churn_and_what_is_never_freed_are_named_with_their_place() {
-        let activity = tell(&[run(1000, 990, 512)], false).unwrap();
+        let activity = tell(&[run(1000, 990, 512)], false, None).unwrap();
         assert_eq!(activity.allocations.sites[0].place, "step in prog");
         assert!(activity.remarks[0].contains("never freed"), "{:?}", activity.remarks);
         assert!(activity.remarks[1].starts_with("990 of 1000 allocations"), "{:?}", activity.remarks);
@@ -144,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_framework_keeps_what_it_holds_by_design() {
-        assert_eq!(tell(&[run(10, 0, 512)], true).unwrap().remarks, Vec::<String>::new());
-        assert_eq!(tell(&[], false), None);
+        assert_eq!(tell(&[run(10, 0, 512)], true, None).unwrap().remarks, Vec::<String>::new());
+        assert_eq!(tell(&[], false, None), None);
     }
 }

@@ -4,6 +4,8 @@ use oomph_gpu::size::format as human;
 use oomph_launch::activity as counted;
 use oomph_report::activity::{AllocationSite, Allocations, Pooled, Transfers};
 
+use super::element::Element;
+
 /// A loop that allocates is worth a word from so many calls on that a pool would save.
 const CHURN: u64 = 100;
 /// Copies are worth a word from so many bytes on.
@@ -27,20 +29,27 @@ pub fn remarks(
     transfers: &Transfers,
     framework: bool,
     library: &dyn Fn(&str) -> bool,
+    (refused, element): (Option<&Refused>, &dyn Fn(&str) -> Element),
 ) -> Vec<String> {
     let own = |remark: Option<String>| remark.filter(|_| !framework);
+    let at_death = growing.iter().any(|site| site.at_refusal);
+    let smaller = match framework {
+        true => Vec::new(),
+        false => half_precision(allocations, &pooled.allocations, library, element),
+    };
     [
         own(growth(growing, library)),
-        own(never_freed(allocations, &pooled.allocations, library)),
+        own(oversized(refused)),
+        own(never_freed(allocations, &pooled.allocations, library, at_death || refused.is_some())),
         churn(allocations),
         regrown(pooled),
         doubled(transfers),
         resent(transfers),
         own(pageable(transfers, library)),
-        own(half_precision(allocations, &pooled.allocations, library)),
     ]
     .into_iter()
     .flatten()
+    .chain(smaller)
     .collect()
 }
 
@@ -62,16 +71,20 @@ impl Growing {
         let at_refusal = site.at_refusal.is_some();
         Self { place, calls: site.calls, kept, held_bytes, most_held_bytes: site.most_held_bytes, at_refusal }
     }
+
+    /// Whether it gives too little back: what it holds is the most that it ever held, or it is a queue that is filled and
+    /// emptied.
+    pub fn grows(&self) -> bool {
+        let some = self.kept * KEPT_OF >= self.calls && self.held_bytes >= self.most_held_bytes / 10 * 9;
+        self.kept >= LOOP && some && self.held_bytes >= LARGE
+    }
 }
 
 /// A line that allocates again and again and gives nothing back, or not always: what the program dies of, sooner or later.
 /// What it holds must be the most that it ever held, or it is a queue that is filled and emptied.
 fn growth(growing: &[Growing], library: &dyn Fn(&str) -> bool) -> Option<String> {
-    let grows = |site: &&Growing| {
-        let some = site.kept * KEPT_OF >= site.calls && site.held_bytes >= site.most_held_bytes / 10 * 9;
-        site.kept >= LOOP && some && site.held_bytes >= LARGE && !library(&site.place)
-    };
-    let most = growing.iter().filter(grows).max_by_key(|site| site.held_bytes)?;
+    let most =
+        growing.iter().filter(|site| site.grows() && !library(&site.place)).max_by_key(|site| site.held_bytes)?;
     let (each, held) = (human(most.held_bytes / most.calls), human(most.held_bytes));
     let Growing { place, calls, kept, .. } = most;
     let when = if most.at_refusal { "when the card refused a request" } else { "when the program ended" };
@@ -114,7 +127,13 @@ fn regrown(pooled: &Pooled) -> Option<String> {
     })
 }
 
-fn never_freed(direct: &Allocations, pooled: &Allocations, library: &dyn Fn(&str) -> bool) -> Option<String> {
+/// What was not freed. Who dies of a refusal has not come to freeing what it needs to its end: what grows is said elsewhere.
+fn never_freed(
+    direct: &Allocations,
+    pooled: &Allocations,
+    library: &dyn Fn(&str) -> bool,
+    died: bool,
+) -> Option<String> {
     let held = || [direct, pooled].into_iter().flat_map(|kind| &kind.sites).filter(|site| site.held_bytes > 0);
     let (mut blocks, mut bytes) =
         (direct.never_freed_blocks + pooled.never_freed_blocks, direct.never_freed_bytes + pooled.never_freed_bytes);
@@ -122,7 +141,7 @@ fn never_freed(direct: &Allocations, pooled: &Allocations, library: &dyn Fn(&str
         blocks = blocks.saturating_sub(site.calls.saturating_sub(site.freed));
         bytes = bytes.saturating_sub(site.held_bytes);
     }
-    if blocks == 0 {
+    if blocks == 0 || died {
         return None;
     }
     let places = held().filter(|site| !library(&site.place)).map(|site| &site.place);
@@ -179,21 +198,58 @@ fn pageable(transfers: &Transfers, library: &dyn Fn(&str) -> bool) -> Option<Str
     })
 }
 
-fn half_precision(direct: &Allocations, pooled: &Allocations, library: &dyn Fn(&str) -> bool) -> Option<String> {
+/// What smaller numbers would take off, by what the buffers hold as far as their lines say it.
+fn half_precision(
+    direct: &Allocations,
+    pooled: &Allocations,
+    library: &dyn Fn(&str) -> bool,
+    element: &dyn Fn(&str) -> Element,
+) -> Vec<String> {
     let large: Vec<&AllocationSite> = [direct, pooled]
         .into_iter()
         .flat_map(|kind| &kind.sites)
         .filter(|site| site.sizes.iter().any(|size| size.bytes >= LARGE) && !library(&site.place))
         .collect();
-    let held: u64 = large.iter().map(|site| site.most_held_bytes).sum();
-    let places = named(" (allocated at ", large.into_iter().map(|site| &site.place), ")");
-    (held > 0).then(|| {
-        format!(
-            "{} lie in large buffers{places}: where they are float, half precision takes off {}",
-            human(held),
-            human(held / 2)
-        )
-    })
+    let of = |wanted: Element| {
+        let held = || large.iter().filter(move |site| element(&site.place) == wanted);
+        let bytes: u64 = held().map(|site| site.most_held_bytes).sum();
+        let places = named(" (allocated at ", held().map(|site| &site.place), ")");
+        let less = human(bytes / 2);
+        let bytes_held = human(bytes);
+        let said = match wanted {
+            Element::Float => {
+                format!("{bytes_held} lie in large buffers of float{places}: half precision takes off {less}")
+            }
+            Element::Double => format!("{bytes_held} lie in large buffers of double{places}: float takes off {less}"),
+            Element::Unknown => format!(
+                "{bytes_held} lie in large buffers{places}: where they are float, half precision takes off {less}"
+            ),
+            Element::Other => return None,
+        };
+        (bytes > 0).then_some(said)
+    };
+    [Element::Double, Element::Float, Element::Unknown].into_iter().filter_map(of).collect()
+}
+
+/// A request that alone takes a good part of the card: where it is made, how large it is, and the card, in bytes.
+pub struct Refused {
+    /// The line that made it.
+    pub place: String,
+    /// What it asked for.
+    pub bytes: u64,
+    /// What the card has.
+    pub capacity: u64,
+}
+
+fn oversized(refused: Option<&Refused>) -> Option<String> {
+    let Refused { place, bytes, capacity } = refused.filter(|refused| refused.bytes >= refused.capacity / 2)?;
+    let parts = (2..).find(|parts| bytes / parts < capacity / 2)?;
+    Some(format!(
+        "{} are requested at {place} in one buffer, on a card of {}: {parts} parts, one after the other, take {} each",
+        human(*bytes),
+        human(*capacity),
+        human(bytes.div_ceil(parts))
+    ))
 }
 
 /// The first few places between two words, or nothing where there are none.
@@ -240,11 +296,11 @@ mod tests {
             ..Default::default()
         };
         let pooled = Allocations { sites: vec![site("b.rs:2", 3 << 20, 3 << 20)], ..direct.clone() };
-        let remark = never_freed(&direct, &pooled, &|_| false).unwrap();
+        let remark = never_freed(&direct, &pooled, &|_| false, false).unwrap();
         assert_eq!(remark, "2.00 MiB in 2 blocks were never freed, up to the end (allocated at a.cu:1, b.rs:2)");
         // What a library's pool keeps is left out.
         let direct = Allocations { sites: vec![site("a.cu:1", 1 << 20, 1 << 20)], ..direct };
-        let remark = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1");
+        let remark = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1", false);
         assert_eq!(remark, None);
     }
 
@@ -267,7 +323,15 @@ mod tests {
             sites: vec![site("frames.cu:13", 180 << 26, 180 << 26)],
             ..Default::default()
         };
-        let said = remarks(&growing(&all), &direct, &Pooled::default(), &Transfers::default(), false, &|_| false);
+        let said = remarks(
+            &growing(&all),
+            &direct,
+            &Pooled::default(),
+            &Transfers::default(),
+            false,
+            &|_| false,
+            (None, &|_| Element::Unknown),
+        );
         assert!(said[0].starts_with("memory grows by 64.00 MiB with each allocation at frames.cu:13"), "{said:#?}");
         assert!(said[1].contains("were never freed"), "{said:#?}");
 
@@ -304,8 +368,14 @@ mod tests {
         assert_eq!(pageable(&transfers, &|place| place == "loop.cu:2"), None);
         // What a framework copies on the program's behalf is not its author's to change.
         let none = (Allocations::default(), Pooled::default());
-        assert_eq!(remarks(&[], &none.0, &none.1, &transfers, true, &|_| false), Vec::<String>::new());
-        assert_eq!(remarks(&[], &none.0, &none.1, &transfers, false, &|_| false).len(), 1);
+        assert_eq!(
+            remarks(&[], &none.0, &none.1, &transfers, true, &|_| false, (None, &|_| Element::Unknown)),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            remarks(&[], &none.0, &none.1, &transfers, false, &|_| false, (None, &|_| Element::Unknown)).len(),
+            1
+        );
     }
 
     #[test]
@@ -313,6 +383,37 @@ mod tests {
         let pooled = Pooled { grew: 120, regrew: 119, ..Default::default() };
         assert!(regrown(&pooled).unwrap().contains("cudaMemPoolAttrReleaseThreshold"));
         assert_eq!(regrown(&Pooled { grew: 120, regrew: 3, ..Default::default() }), None);
+    }
+
+    #[test]
+    fn a_request_that_is_most_of_the_card_is_reported_with_parts_that_fit() {
+        let refused = |bytes| Refused { place: "gram.rs:16".into(), bytes, capacity: 4 << 30 };
+        let said = oversized(Some(&refused(6 << 30))).unwrap();
+        assert_eq!(
+            said,
+            "6.00 GiB are requested at gram.rs:16 in one buffer, on a card of 4.00 GiB: 4 parts, one after the other, take \
+             1.50 GiB each"
+        );
+        assert_eq!(oversized(Some(&refused(1 << 30))), None);
+    }
+
+    #[test]
+    fn only_numbers_that_can_be_smaller_are_offered_to_be() {
+        let at = |place: &str| AllocationSite {
+            sizes: vec![oomph_report::activity::Sized { bytes: 1 << 30, calls: 1 }],
+            most_held_bytes: 1 << 30,
+            ..site(place, 1 << 30, 0)
+        };
+        let direct = Allocations { sites: vec![at("a.cu:1"), at("b.cu:2"), at("c.cu:3")], ..Default::default() };
+        let element = |place: &str| match place {
+            "a.cu:1" => Element::Double,
+            "b.cu:2" => Element::Other,
+            _ => Element::Unknown,
+        };
+        let said = half_precision(&direct, &Allocations::default(), &|_| false, &element);
+        assert_eq!(said.len(), 2);
+        assert!(said[0].contains("of double (allocated at a.cu:1): float takes off 512.00 MiB"), "{said:?}");
+        assert!(said[1].contains("(allocated at c.cu:3): where they are float"), "{said:?}");
     }
 
     #[test]

@@ -17,15 +17,15 @@ use oomph_report::{
     Foretold, NextStep, ResultChange, Verdict,
 };
 
+use super::applied::{Applied, patch_of};
 use super::applier::{Applier, Means, Ready, Said, dosed};
 use super::bench::{Sight, peak};
+use super::own::Own;
 use super::phases::{AT_THE_LINE, is_batch};
 use super::price::{self, Priced};
 use super::situation::Known;
 use super::unmodified::fullest;
 use super::wanted::Wanted;
-use super::work_tree::work_tree;
-use crate::changes::Changes;
 use crate::observation::Observation;
 use crate::run_context::RunContext;
 
@@ -42,20 +42,6 @@ pub struct Answer {
     pub messages: String,
     /// The signal that ended the search before its time.
     pub stopped: Option<i32>,
-}
-
-/// A fix in the ways in which it can be acted on.
-pub struct Applied {
-    /// As it was tried.
-    pub changes: Changes,
-    /// As one would type it, where that says it all.
-    pub said: Option<Said>,
-    /// The same with everything in the program's configuration file that can be there.
-    pub said_in_file: Option<Said>,
-    /// Whether an optimizer step sees fewer samples than before: the program accumulates no gradients.
-    pub shrinks_batch: bool,
-    /// The files that it changes, as they were read.
-    pub originals: BTreeMap<PathBuf, String>,
 }
 
 /// The answer for a program that fits already, or that fails for another reason.
@@ -120,7 +106,10 @@ fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
         gpu_name: device.map(|device| device.gpu_name.clone()).unwrap_or_default(),
         capacity_bytes: device.and_then(|device| device.capacity_bytes),
         limit_bytes: wanted.cards.get(place).and_then(|card| card.capacity_bytes()),
-        peak_bytes: device.and_then(|device| device.need()).map(|need| need.process_bytes),
+        peak_bytes: device.and_then(|device| device.need()).map(|need| need.process_bytes).filter(|need| {
+            // A run that left out most iterations of a loop whose memory grows has not seen what it needs.
+            device.is_none_or(|device| *need >= device.peak.process_bytes)
+        }),
         peak_is_minimum: device.is_some_and(|device| device.needed_is_minimum),
         owners: Vec::new(),
         oom: device.and_then(|device| device.oom.as_ref().or(device.caught_ooms.last()).cloned()),
@@ -147,6 +136,8 @@ pub struct Parts<'s, 'a> {
     pub priced: Priced<'s>,
     /// What the search found.
     pub found: Found<'a>,
+    /// What was found with the program's own calls and sizes.
+    pub own: Own,
     /// The least that it needs where nothing fits, in bytes.
     pub least: Option<u64>,
     /// When the command began.
@@ -167,9 +158,11 @@ impl<'a> Parts<'_, 'a> {
             let edits = self.applier.edits.as_ref();
             let originals = edits.map(|edits| edits.originals(changes.edited.keys())).unwrap_or_default();
             let shrinks_batch = self.applier.ready(mix).is_ok_and(|ready| ready.smaller_batch.is_some());
-            Some(Applied { changes, said, said_in_file, shrinks_batch, originals })
+            Some(Applied { changes, said, said_in_file, shrinks_batch, originals, virtual_only: false })
         });
-        let changes = changes.collect();
+        let (own_rows, own_changes): (Vec<FixRow>, Vec<Applied>) = self.own.fixes.iter().cloned().unzip();
+        let fixes: Vec<FixRow> = fixes.into_iter().chain(own_rows).collect();
+        let changes = changes.chain(own_changes).collect();
         let is_fix = |mix: &Mix<'_>| self.found.fixes.iter().any(|fix| fix.mix.key() == mix.key());
         let attempts = self.found.tried.iter().filter(|(mix, _)| !is_fix(mix));
         let attempts = attempts.map(|(mix, ran)| {
@@ -179,7 +172,7 @@ impl<'a> Parts<'_, 'a> {
             }
             attempt
         });
-        let attempts = attempts.collect();
+        let attempts = attempts.chain(self.own.attempts.iter().cloned()).collect();
         let fixed = |id: &str| self.found.fixes.iter().any(|fix| fix.mix.holds(id));
         // What ran and was too little is not impossible.
         let ran = |id: &str| {
@@ -201,9 +194,9 @@ impl<'a> Parts<'_, 'a> {
             fixes,
             attempts,
             dropped,
-            tried: self.found.tried.len() as u64,
+            tried: self.found.tried.len() as u64 + self.own.tried,
             elapsed_seconds: seconds(self.start),
-            out_of_time: self.found.out_of_time,
+            out_of_time: self.found.out_of_time || self.own.out_of_time,
             foretold: self.foretold(),
             warnings: self.full.warnings.clone(),
             command: self.context.program.shown(),
@@ -231,6 +224,12 @@ impl<'a> Parts<'_, 'a> {
             NextStep { why: why.into(), command: program.fix(&[&self.wanted.options, own.as_slice()].concat()) }
         };
         let Some(fix) = self.found.fixes.first() else {
+            if let Some((row, applied)) = self.own.fixes.first().filter(|(_, applied)| !applied.virtual_only) {
+                let id = row.remedies.iter().map(|name| name.split('/').next().unwrap_or(name));
+                let ids = id.collect::<Vec<_>>().join(",");
+                let file = if applied.changes.edited.is_empty() { "fixed.sh" } else { "fix.patch" };
+                return vec![step("keep the first fix as a file", &["--allow", &ids, "--write", "1", file])];
+            }
             let ids = |(mix, _): &(Mix<'_>, u64)| {
                 mix.doses.iter().map(|dose| dose.remedy.id.clone()).collect::<Vec<_>>().join(",")
             };
@@ -392,13 +391,7 @@ impl<'a> Parts<'_, 'a> {
     /// not the present one.
     fn patch(&self, ready: &Ready) -> Option<(String, Option<PathBuf>)> {
         let (program, edits) = (ready.program.as_ref()?, self.applier.edits.as_ref()?);
-        let directory = &self.context.directory;
-        let base = directory.canonicalize().unwrap_or_else(|_| directory.clone());
-        let folder = program.patch_folder(&edits.program, &base);
-        // `git apply` takes paths from the top of the work tree, and passes over others without a word.
-        let top = work_tree(folder).unwrap_or(folder);
-        let patch = program.patch_since(&edits.program, top);
-        (!patch.is_empty()).then(|| (patch, (folder != base).then(|| top.to_owned())))
+        patch_of(program, &edits.program, &self.context.directory)
     }
 
     /// The whole command line, where flags and variables say it all, or where a patch needs another one.

@@ -14,7 +14,8 @@ use oomph_launch::{Guard, Output};
 use oomph_remedy::rewrite::{self, Format, Line};
 use oomph_report::{FixRow, Verdict};
 
-use super::answer::{Answer, Applied};
+use super::answer::Answer;
+use super::applied::Applied;
 use super::applier::{Said, line_of};
 use super::bench::peak;
 use crate::assemble::assemble;
@@ -93,7 +94,13 @@ pub fn run(
     real: bool,
     (stdout_to_stderr, quiet): (bool, bool),
 ) -> Result<ExitCode> {
-    let (row, Applied { changes, .. }) = chosen(answer, number)?;
+    let (row, Applied { changes, virtual_only, .. }) = chosen(answer, number)?;
+    if real && *virtual_only {
+        return Err(hinted(
+            format!("fix {number} is a change of the program's own code, which --real cannot make"),
+            "make it by hand as the answer says, then start the program",
+        ));
+    }
     let output = if stdout_to_stderr { Output::StdoutToStderr } else { Output::Inherit };
     if real {
         let run = RealRun {

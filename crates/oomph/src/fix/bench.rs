@@ -119,15 +119,16 @@ pub struct Sight {
 }
 
 /// What became of a trial.
-struct Tried {
-    ran: Ran,
+pub struct Tried {
+    /// What became of it.
+    pub ran: Ran,
     seen: Vec<AppliedRemedy>,
     no_effect: bool,
     work: Option<Counted>,
 }
 
 /// Whether two runs died at the same line of the same request, with as much allocated.
-fn dies_alike(one: &DryRunReport, other: &DryRunReport) -> bool {
+pub fn dies_alike(one: &DryRunReport, other: &DryRunReport) -> bool {
     let deaths = |report: &DryRunReport| -> Vec<_> {
         let died = report.devices.iter().filter_map(|device| device.oom.as_ref());
         died.map(|oom| {
@@ -142,7 +143,7 @@ fn dies_alike(one: &DryRunReport, other: &DryRunReport) -> bool {
 }
 
 /// A trial counts only with what was seen to take effect.
-fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_recovered: bool) -> Tried {
+pub fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_recovered: bool) -> Tried {
     let seen: Vec<AppliedRemedy> = run.hooks.reports.iter().flat_map(|hook| hook.remedies.iter().cloned()).collect();
     let ended_early = matches!(report.verdict, Verdict::Oom | Verdict::Recovered | Verdict::Failed);
     let mut refused = Vec::new();

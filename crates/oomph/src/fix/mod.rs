@@ -1,6 +1,7 @@
 //! `oomph fix`: finds the cheapest changes that make a program fit; each is run before it is offered.
 
 mod answer;
+mod applied;
 mod applier;
 mod apply;
 mod baseline;
@@ -9,6 +10,8 @@ mod edits;
 mod evaluation;
 mod in_place;
 pub mod list;
+mod own;
+mod own_words;
 mod phases;
 mod price;
 mod question;
@@ -39,7 +42,8 @@ use crate::syntax::Amount;
 use crate::trial::Stop;
 use crate::{cards, html, output};
 
-pub use answer::{Answer, Applied};
+pub use answer::Answer;
+pub use applied::Applied;
 use search::Search;
 pub use wanted::{Wanted, limited};
 

@@ -56,6 +56,23 @@ pub fn evaluation_without_graph<'a>(
     found.into_iter().map(|candidate| Candidate { asked: true, ..candidate }).collect()
 }
 
+/// A part of the evaluation, where what it keeps of every batch is the cause: a second answer for who cannot change what is
+/// kept.
+pub fn part_of_the_evaluation<'a>(
+    catalogue: &'a Catalogue,
+    situation: &Situation,
+    wishes: &Wishes,
+    applier: &Applier<'_>,
+) -> Vec<Candidate<'a>> {
+    const ID: &str = "fewer-evaluation-batches";
+    if !wishes.allow.is_empty() && !wishes.allow.contains(ID) || wishes.forbid.contains(ID) {
+        return Vec::new();
+    }
+    let keeps = Situation { causes: vec![Cause::Leak.into()], ..situation.clone() };
+    let wishes = Wishes { allow: [ID.to_owned()].into(), ..wishes.clone() };
+    catalogue.candidates(&keeps, &[Operation::Evaluation], &wishes, |remedy| applier.places(remedy))
+}
+
 /// The candidates that answer the cause, where there is one with an answer of its own: memory that grows is let go of, and
 /// an evaluation gets the remedies of evaluations. Empty where all candidates are to be searched at once.
 pub fn first<'a>(candidates: &[Candidate<'a>], situation: &Situation, evaluates: bool) -> Vec<Candidate<'a>> {

@@ -14,12 +14,14 @@ use super::applier::{Applier, line_of};
 use super::baseline::{Baseline, Seen, observed};
 use super::bench::{VirtualBench, peak, work_of};
 use super::evaluation::{self, Evaluation};
+use super::own::{self, Own};
 use super::phases;
 use super::price::Priced;
 use super::question::Question;
 use super::situation::Known;
 use super::unmodified::Unmodified;
 use super::wanted::Wanted;
+use crate::activity::places::allocating;
 use crate::assemble::assemble;
 use crate::cards::Card;
 use crate::changes::Changes;
@@ -151,14 +153,31 @@ impl<'a> Search<'_, 'a> {
         evaluation::named(&always, &mut found);
         let priced = Priced { gpu: &card.gpu, before: work_of(&unmodified.probe.hooks) };
         priced.order(&mut found.fixes, wanted.wishes.prefer, &bench.seen, &applier);
-        let least = self.least(&applier, &found, unlimited)?;
+        let own = match stopped {
+            None => self.own(&applier, &unmodified, &full, (found.fixes.len(), bench.deadline))?,
+            Some(_) => Own::default(),
+        };
+        let least = if own.fixes.is_empty() { self.least(&applier, &found, unlimited)? } else { None };
         if stopped.is_none() {
             unmodified.find_need()?;
         }
         let (full, first, seen) = (&unmodified.report(), unmodified.first, &bench.seen);
         let (known, applier) = (&known, &applier);
-        let parts =
-            answer::Parts { context, wanted, full, first, known, applier, seen, priced, found, least, start, stopped };
+        let parts = answer::Parts {
+            context,
+            wanted,
+            full,
+            first,
+            known,
+            applier,
+            seen,
+            priced,
+            found,
+            own,
+            least,
+            start,
+            stopped,
+        };
         Ok(parts.answer())
     }
 
@@ -182,6 +201,38 @@ impl<'a> Search<'_, 'a> {
             candidates.extend(phases::evaluation_without_graph(catalogue, situation, &wanted.wishes, applier));
         }
         phases::ordered(candidates, applier)
+    }
+
+    /// What is found with the calls and sizes of a program that no framework allocates for.
+    fn own(
+        &self,
+        applier: &Applier<'_>,
+        unmodified: &Unmodified<'_>,
+        before: &DryRunReport,
+        (found, deadline): (usize, Instant),
+    ) -> Result<Own, Stop> {
+        let Self { context, runner, wanted, catalogue, start, tell, .. } = *self;
+        let allocates = |name: &&str| before.frameworks.contains_key(*name);
+        if found >= FEWEST.min(wanted.fixes) || ["torch", "tensorflow", "jax", "onnxruntime"].iter().any(allocates) {
+            return Ok(Own::default());
+        }
+        let search = own::Search {
+            runner,
+            applier,
+            catalogue,
+            wanted,
+            before,
+            directory: &context.directory,
+            deadline,
+            start,
+            most: wanted.fixes.saturating_sub(found),
+            tell,
+        };
+        // Of llama.cpp's bindings the line is one that calls the library, which makes more than one request.
+        let own_lines = before.frameworks.is_empty() || before.frameworks.contains_key("numba");
+        let oom = before.devices.iter().find_map(|device| device.oom.as_ref()).filter(|_| own_lines);
+        let refused = oom.and_then(|oom| Some((oom.site.as_ref()?, oom.requested_bytes)));
+        search.answer(&allocating(&unmodified.first.activities, &unmodified.probe.activities, refused))
     }
 
     /// The bench that mixes of remedies are tried on; its time begins now.
@@ -263,6 +314,12 @@ impl<'a> Search<'_, 'a> {
                 let more = search(catalogue, &gentler, forecast, FEWEST.min(fixes) - found.fixes.len(), bench)?;
                 phases::add(&mut found, more);
             }
+        }
+        if by_cause && found.fixes.len() < FEWEST.min(fixes) && !found.out_of_time {
+            let situation = bench.applier.situation;
+            let part = phases::part_of_the_evaluation(catalogue, situation, &self.wanted.wishes, bench.applier);
+            let more = search(catalogue, &part, forecast, 1, bench)?;
+            phases::add(&mut found, more);
         }
         if !by_cause && (causes.is_empty() || !found.out_of_time) {
             found = search(catalogue, candidates, forecast, fixes, bench)?;

@@ -136,6 +136,9 @@ fn usable(answer: Answer, rules: &Rules) -> Vec<Configuration> {
     };
     let rows = answer.report.fixes.into_iter().zip(answer.changes);
     let usable = rows.filter(|(row, applied)| {
+        if applied.virtual_only {
+            return false;
+        }
         let exact = matches!(row.result, ResultChange::Same | ResultChange::Equivalent);
         (exact && !applied.shrinks_batch) || permitted(&row.remedies)
     });
