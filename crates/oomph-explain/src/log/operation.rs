@@ -111,10 +111,12 @@ pub(crate) fn of_frames(frames: &[Frame]) -> Option<Operation> {
             None => code.into(),
         };
         let words = format!("{} in {function} {code}", frame.file);
-        if let Some(first) = set.matches(&words).iter().next() {
+        let matches = set.matches(&words);
+        if let Some(first) = matches.iter().next() {
             best = Some(best.map_or(first, |best| best.min(first)));
-            evaluates = evaluates || TELLING[first].0 == Operation::Evaluation;
         }
+        // The line of a step of an evaluation may compute its loss itself.
+        evaluates = evaluates || matches.iter().any(|place| TELLING[place].0 == Operation::Evaluation);
         in_a_module = in_a_module || calls_a_module(frame);
     }
     match best.map(|place| TELLING[place].0) {
