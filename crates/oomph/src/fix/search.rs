@@ -309,7 +309,7 @@ impl<'a> Search<'_, 'a> {
             let more = search(catalogue, &rest, forecast, FEWEST.min(fixes) - found.fixes.len(), bench)?;
             phases::add(&mut found, more);
             if found.fixes.len() < FEWEST.min(fixes) && !found.out_of_time {
-                // Nothing else is enough by itself. With it, less of the first answer may be.
+                // Nothing else is enough alone. With it, less of the first answer may be.
                 let gentler = phases::gentler(candidates, &found);
                 let more = search(catalogue, &gentler, forecast, FEWEST.min(fixes) - found.fixes.len(), bench)?;
                 phases::add(&mut found, more);
