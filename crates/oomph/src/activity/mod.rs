@@ -57,8 +57,8 @@ pub fn tell(processes: &[counted::Activity], framework: bool, refused: Option<&R
     transfers.sites.sort_by_key(|site| std::cmp::Reverse(site.traffic.bytes));
     let library = |place: &str| lines.is_library(place);
     let element = |place: &str| lines.element(place);
-    let seen = (refused, &element as &dyn Fn(&str) -> element::Element);
-    let remarks = remarks::remarks(&growing, &allocations, &pooled, &transfers, framework, &library, seen);
+    let code = remarks::Code { framework, library: &library, element: &element };
+    let remarks = remarks::remarks(&growing, &allocations, &pooled, &transfers, refused, &code);
     allocations.sites.truncate(MOST_SITES);
     pooled.allocations.sites.truncate(MOST_SITES);
     transfers.sites.truncate(MOST_SITES);

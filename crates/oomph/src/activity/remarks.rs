@@ -19,18 +19,27 @@ const KEPT_OF: u64 = 20;
 /// Places that a sentence names.
 const PLACES: usize = 3;
 
-/// What is worth changing. `framework` says that a framework allocates on the program's behalf: it keeps what it holds to
-/// the end by design, and knows its own types. So does a library from whose own threads memory is taken, of which
-/// `library` knows the places.
+/// What is known of the code of a program.
+pub struct Code<'a> {
+    /// Whether a framework allocates on the program's behalf: it keeps what it holds to the end by design, and knows its
+    /// own types.
+    pub framework: bool,
+    /// Whether a place belongs to a library from whose own threads memory is taken.
+    pub library: &'a dyn Fn(&str) -> bool,
+    /// What a place allocates.
+    pub element: &'a dyn Fn(&str) -> Element,
+}
+
+/// What is worth changing; `refused` is the request that ended the program.
 pub fn remarks(
     growing: &[Growing],
     allocations: &Allocations,
     pooled: &Pooled,
     transfers: &Transfers,
-    framework: bool,
-    library: &dyn Fn(&str) -> bool,
-    (refused, element): (Option<&Refused>, &dyn Fn(&str) -> Element),
+    refused: Option<&Refused>,
+    code: &Code<'_>,
 ) -> Vec<String> {
+    let Code { framework, library, element } = *code;
     let own = |remark: Option<String>| remark.filter(|_| !framework);
     let at_death = growing.iter().any(|site| site.at_refusal);
     let smaller = match framework {
@@ -287,6 +296,11 @@ mod tests {
         AllocationSite { place: place.into(), calls: 1, bytes, held_bytes: held, ..Default::default() }
     }
 
+    /// The code of a program of which no place is known.
+    fn code(framework: bool) -> Code<'static> {
+        Code { framework, library: &|_| false, element: &|_| Element::Unknown }
+    }
+
     #[test]
     fn what_pools_never_got_back_is_reported_with_what_the_card_never_got_back() {
         let direct = Allocations {
@@ -323,15 +337,7 @@ mod tests {
             sites: vec![site("frames.cu:13", 180 << 26, 180 << 26)],
             ..Default::default()
         };
-        let said = remarks(
-            &growing(&all),
-            &direct,
-            &Pooled::default(),
-            &Transfers::default(),
-            false,
-            &|_| false,
-            (None, &|_| Element::Unknown),
-        );
+        let said = remarks(&growing(&all), &direct, &Pooled::default(), &Transfers::default(), None, &code(false));
         assert!(said[0].starts_with("memory grows by 64.00 MiB with each allocation at frames.cu:13"), "{said:#?}");
         assert!(said[1].contains("were never freed"), "{said:#?}");
 
@@ -368,14 +374,8 @@ mod tests {
         assert_eq!(pageable(&transfers, &|place| place == "loop.cu:2"), None);
         // What a framework copies on the program's behalf is not its author's to change.
         let none = (Allocations::default(), Pooled::default());
-        assert_eq!(
-            remarks(&[], &none.0, &none.1, &transfers, true, &|_| false, (None, &|_| Element::Unknown)),
-            Vec::<String>::new()
-        );
-        assert_eq!(
-            remarks(&[], &none.0, &none.1, &transfers, false, &|_| false, (None, &|_| Element::Unknown)).len(),
-            1
-        );
+        assert_eq!(remarks(&[], &none.0, &none.1, &transfers, None, &code(true)), Vec::<String>::new());
+        assert_eq!(remarks(&[], &none.0, &none.1, &transfers, None, &code(false)).len(), 1);
     }
 
     #[test]
