@@ -12,6 +12,9 @@ const PER_MEANS: u8 = 32;
 /// The remedy that is placed in the line that ran out of memory, and nowhere else.
 pub const AT_THE_LINE: &str = "in-pieces";
 
+/// The remedy of [`part_of_the_evaluation`].
+pub const PART_OF_THE_EVALUATION: &str = "fewer-evaluation-batches";
+
 /// Remedies that lower the batch.
 const BATCH: &[&str] = &["micro-batch", "smaller-training-batch", "smaller-batch"];
 
@@ -45,14 +48,8 @@ pub fn evaluation_without_graph<'a>(
     wishes: &Wishes,
     applier: &Applier<'_>,
 ) -> Vec<Candidate<'a>> {
-    let Some(remedy) = catalogue.get("no-grad").filter(|remedy| applier.places(remedy)) else { return Vec::new() };
     let evaluates = Situation { task: Some(Task::Inference), ..situation.clone() };
-    let allow = [remedy.id.clone()].into();
-    if !wishes.allow.is_empty() && !wishes.allow.contains(&remedy.id) || wishes.forbid.contains(&remedy.id) {
-        return Vec::new();
-    }
-    let wishes = Wishes { allow, ..wishes.clone() };
-    let found = catalogue.candidates(&evaluates, &[Operation::Evaluation], &wishes, |_| true);
+    let found = placed_in_an_evaluation(catalogue, &evaluates, wishes, applier, "no-grad");
     found.into_iter().map(|candidate| Candidate { asked: true, ..candidate }).collect()
 }
 
@@ -64,13 +61,23 @@ pub fn part_of_the_evaluation<'a>(
     wishes: &Wishes,
     applier: &Applier<'_>,
 ) -> Vec<Candidate<'a>> {
-    const ID: &str = "fewer-evaluation-batches";
-    if !wishes.allow.is_empty() && !wishes.allow.contains(ID) || wishes.forbid.contains(ID) {
+    let keeps = Situation { causes: vec![Cause::Leak.into()], ..situation.clone() };
+    placed_in_an_evaluation(catalogue, &keeps, wishes, applier, PART_OF_THE_EVALUATION)
+}
+
+/// One remedy for an evaluation, where it can be placed in the program's code and the user does not rule it out.
+fn placed_in_an_evaluation<'a>(
+    catalogue: &'a Catalogue,
+    situation: &Situation,
+    wishes: &Wishes,
+    applier: &Applier<'_>,
+    id: &str,
+) -> Vec<Candidate<'a>> {
+    if !wishes.allow.is_empty() && !wishes.allow.contains(id) || wishes.forbid.contains(id) {
         return Vec::new();
     }
-    let keeps = Situation { causes: vec![Cause::Leak.into()], ..situation.clone() };
-    let wishes = Wishes { allow: [ID.to_owned()].into(), ..wishes.clone() };
-    catalogue.candidates(&keeps, &[Operation::Evaluation], &wishes, |remedy| applier.places(remedy))
+    let wishes = Wishes { allow: [id.to_owned()].into(), ..wishes.clone() };
+    catalogue.candidates(situation, &[Operation::Evaluation], &wishes, |remedy| applier.places(remedy))
 }
 
 /// The candidates that answer the cause, where there is one with an answer of its own: memory that grows is let go of, and

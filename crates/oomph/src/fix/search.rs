@@ -200,6 +200,10 @@ impl<'a> Search<'_, 'a> {
         {
             candidates.extend(phases::evaluation_without_graph(catalogue, situation, &wanted.wishes, applier));
         }
+        // It is searched last, unless it is asked for.
+        if wanted.wishes.allow.contains(phases::PART_OF_THE_EVALUATION) {
+            candidates.extend(phases::part_of_the_evaluation(catalogue, situation, &wanted.wishes, applier));
+        }
         phases::ordered(candidates, applier)
     }
 
