@@ -118,7 +118,12 @@ pub fn gentler<'a>(candidates: &[Candidate<'a>], found: &Found<'_>) -> Vec<Candi
 
 /// Adds what a second search found to what the first did.
 pub fn add<'a>(found: &mut Found<'a>, more: Found<'a>) {
-    found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
+    for fix in more.fixes.into_iter().filter(|fix| !fix.tight) {
+        // The same remedies in another amount are not another way.
+        if !found.fixes.iter().any(|known| known.mix.is_alike(&fix.mix)) {
+            found.fixes.push(fix);
+        }
+    }
     for (mix, ran) in more.tried {
         if found.tried.iter().all(|(known, _)| known.key() != mix.key()) {
             found.tried.push((mix, ran));
@@ -233,6 +238,8 @@ mod tests {
         assert_eq!(tried, ["eval-batch", "eval-accumulation", "autocast"]);
         assert!(found.dropped.contains_key("lora") && found.out_of_time);
         assert!(computes(&found));
+        add(&mut found, Found { fixes: vec![fix("autocast", false)], ..Found::default() });
+        assert_eq!(found.fixes.len(), 2, "it is known already");
         let kept = Found { fixes: vec![fix("eval-accumulation", false)], ..Found::default() };
         assert!(!computes(&kept), "nothing else helps where results are kept");
     }
