@@ -29,6 +29,8 @@ const WORDS_BEFORE: usize = 1200;
 #[derive(Clone)]
 pub(crate) struct Session {
     drafts: Vec<Draft>,
+    /// The first line with CUDA's words that names nobody; it counts where the log tells of no failure.
+    of_nobody: Option<Draft>,
     most: usize,
     left_out: u64,
     heap: bfc::Collector,
@@ -91,6 +93,7 @@ impl Session {
     pub fn new(most: usize) -> Self {
         Self {
             drafts: Vec::new(),
+            of_nobody: None,
             most: most.max(2),
             left_out: 0,
             heap: bfc::Collector::default(),
@@ -134,10 +137,17 @@ impl Session {
         if quoted::documents(&around, &message.text) {
             return Weighed::Nothing;
         }
-        let Some(found) = words::read(line, &message.text, &around, place.number) else { return Weighed::Nothing };
+        let read = words::read(line, &message.text, &around, place.number);
+        let alone = read.is_none();
+        let Some(found) = read.or_else(|| words::of_nobody(line)) else { return Weighed::Nothing };
         let quote = message.quote(0, message.first_line.max(1).min(message.text.len()));
         let draft = self.draft(place, found.pattern, None, &quote);
-        self.add(Draft { verdict: found.verdict, certainty: found.certainty, facts: found.facts, ..draft });
+        let draft = Draft { verdict: found.verdict, certainty: found.certainty, facts: found.facts, ..draft };
+        if alone {
+            self.of_nobody.get_or_insert(draft);
+            return Weighed::Nothing;
+        }
+        self.add(draft);
         Weighed::Found
     }
 
@@ -311,6 +321,9 @@ impl Session {
     /// The report.
     pub fn report(&mut self, lines: u64, bytes: u64) -> Report {
         let mut drafts = std::mem::take(&mut self.drafts);
+        if drafts.is_empty() {
+            drafts.extend(self.of_nobody.take());
+        }
         if let (Some(heap), Some(last)) =
             (self.heap.take(), drafts.iter_mut().rev().find(|draft| is_bfc(draft.pattern)))
         {

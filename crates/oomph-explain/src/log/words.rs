@@ -22,6 +22,14 @@ const LEAST_CERTAINTY: f64 = 0.5;
 const MOST_CERTAINTY: f64 = 0.64;
 /// What the name of a program that computes on a device weighs, where the name of the device itself weighs 1.
 const PROGRAM: f64 = 0.7;
+/// The certainty of a line that nobody is named in.
+const OF_NOBODY: f64 = 0.4;
+/// What stands before "out of memory" where a database, a language's runtime, or a tool of the system ran out of the host's.
+const OTHERS: &[&str] = &[
+    "error", "fatal", "warning", "panic", "runtime", "java", "jvm", "go", "git", "sqlite", "sqlite3", "postgres",
+    "psql", "mysqld", "awk", "gawk", "sed", "sort", "tar", "gzip", "xz", "ld", "as", "cc1", "cc1plus", "gcc", "clang",
+    "node", "ruby", "perl", "php", "bash", "sh", "fork", "malloc", "calloc", "realloc", "mmap", "kernel",
+];
 /// Bytes of a message that are weighed.
 const MESSAGE: usize = 600;
 /// A plain number with fewer digits does not count as a number of bytes.
@@ -172,6 +180,23 @@ pub(crate) fn read(line: &str, message: &str, around: &str, number: u64) -> Opti
     None
 }
 
+/// Reads a line that ends in the words of `cudaGetErrorString` for a card that is full, and says nothing of whose they
+/// are: `step 55: out of memory`. Others write them too, those of [`OTHERS`] most of all.
+pub(crate) fn of_nobody(line: &str) -> Option<Words> {
+    let ingredients = INGREDIENTS.as_ref()?;
+    let before = line.trim_end().trim_end_matches('.').strip_suffix("out of memory")?;
+    let before = before.trim_end().strip_suffix([':', '-', '=', '>'])?;
+    let last = before.rsplit([':', ' ', ']']).find(|word| !word.is_empty()).unwrap_or("");
+    if OTHERS.contains(&last.to_ascii_lowercase().as_str())
+        || ingredients.host.is_match(line)
+        || quoted::is_prose(before)
+    {
+        return None;
+    }
+    let pattern = pattern("cuda", Verdict::GpuOom)?;
+    Some(Words { pattern, verdict: Verdict::GpuOom, certainty: OF_NOBODY, facts: Facts::default() })
+}
+
 /// The library or program named by the first of some texts, for a message that has only an interface's own words: its
 /// line, the message, and the few lines around it.
 pub(crate) fn of_api(pattern: &Pattern, texts: &[&str]) -> Option<&'static str> {
@@ -283,6 +308,24 @@ mod tests {
         }
         let found = read_line("ERROR: GPU 1 ran out of memory while allocating 2.50 GB for the particle grid");
         assert_eq!(found.and_then(|words| words.facts.device), Some(1));
+    }
+
+    #[test]
+    fn words_of_nobody_are_those_of_cuda_unless_a_tool_of_the_host_says_them() {
+        for line in ["step 55: out of memory", "main.cu:34: out of memory", "alloc failed - out of memory"] {
+            assert_eq!(of_nobody(line).map(|words| words.pattern.framework.as_str()), Some("cuda"), "{line}");
+        }
+        for line in [
+            "error: out of memory",
+            "fatal error: runtime: out of memory",
+            "git: out of memory",
+            "out of memory",
+            "step 55: Out of memory",
+            "host memory: out of memory",
+            "[17] ERROR:  out of memory",
+        ] {
+            assert!(of_nobody(line).is_none(), "{line}");
+        }
     }
 
     /// Some programs throw an exception of the interface, and print its text on the next line.

@@ -19,6 +19,8 @@ const MOST_AVOIDED: usize = 2;
 const MOST_OTHERS: usize = 4;
 /// A failure that is less certain than this is printed with "probably".
 const SURE: f64 = 0.65;
+/// A failure that is less certain than this is printed with "possibly".
+const LIKELY: f64 = 0.45;
 /// A bar wider than this is no easier to read.
 const WIDEST_BAR: usize = 72;
 
@@ -47,7 +49,11 @@ fn verdict(page: &mut Page, failure: &Failure) {
         page.gap();
         page.paragraph(2, 4, &[(Ink::Strong, "look:"), (Ink::Plain, &format!(" {}", clean(&other.look)))]);
     } else {
-        let doubt = if failure.certainty < SURE { "probably " } else { "" };
+        let doubt = match failure.certainty {
+            certainty if certainty < LIKELY => "possibly ",
+            certainty if certainty < SURE => "probably ",
+            _ => "",
+        };
         let head = format!("{doubt}out of GPU memory:");
         let cause = failure.causes.first().map_or("this log does not show the cause", |cause| cause.cause.title());
         page.paragraph(0, 2, &[(Ink::Bad, &head), (Ink::Strong, &format!(" {cause}"))]);
