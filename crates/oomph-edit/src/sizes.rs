@@ -98,6 +98,32 @@ const WHOLE: [&str; 13] = ["n", "m", "k", "nx", "ny", "nz", "dx", "ngl", "n_gpu_
 /// Names of how much is done at a time, or of how much lies on the card: the result stays the same.
 const AT_A_TIME: [&str; 7] = ["batch", "ubatch", "chunk", "tile", "ngl", "layers", "buffer"];
 
+/// Parts of the names of what gives a model its shape, in the singular.
+const OF_MODELS: [&str; 22] = [
+    "channel",
+    "classe",
+    "depth",
+    "dim",
+    "embed",
+    "embedding",
+    "feature",
+    "filter",
+    "head",
+    "hidden",
+    "inner",
+    "kernel",
+    "latent",
+    "layer",
+    "model",
+    "neuron",
+    "patch",
+    "rank",
+    "unit",
+    "vocab",
+    "vocabulary",
+    "width",
+];
+
 /// A size that a program writes down.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
@@ -121,6 +147,15 @@ impl Size {
     /// Whether it is set on the command line, so that no code changes.
     pub fn is_typed(&self) -> bool {
         !matches!(self.place, Place::Code(..))
+    }
+
+    /// Whether it is an amount of data: neither a batch nor what gives a model its shape, and no keyword of some call.
+    pub fn is_of_data(&self) -> bool {
+        let last = self.name.rsplit('.').next().unwrap_or(&self.name);
+        let parts = parts(last);
+        let is_constant = last.to_uppercase() == last;
+        let is_batch = parts.iter().any(|part| part == "batch") && !last.to_lowercase().ends_with("batches");
+        (self.is_typed() || is_constant) && !is_batch && !parts.iter().any(|part| OF_MODELS.contains(&part.as_str()))
     }
 }
 
@@ -236,11 +271,17 @@ pub fn is_size(name: &str) -> bool {
     if WHOLE.contains(&name.as_str()) {
         return true;
     }
-    let singular = |part: &str| part.strip_suffix('s').filter(|stem| stem.len() > 1).unwrap_or(part).to_owned();
-    let parts: Vec<String> = name.split('_').map(singular).collect();
+    let parts = parts(&name);
     let is = |list: &[&str]| parts.iter().any(|part| list.contains(&part.as_str()));
     let joined = SIZES.iter().any(|word| word.len() > 3 && parts.iter().any(|part| part.ends_with(word)));
     (is(&SIZES) || joined) && !is(&OTHERS)
+}
+
+/// The words that a name is made of, in small letters and the singular.
+fn parts(name: &str) -> Vec<String> {
+    let name = name.trim_start_matches('-').replace('-', "_").to_lowercase();
+    let singular = |part: &str| part.strip_suffix('s').filter(|stem| stem.len() > 1).unwrap_or(part).to_owned();
+    name.split('_').map(singular).collect()
 }
 
 fn is_at_a_time(name: &str) -> bool {
@@ -324,6 +365,17 @@ mod tests {
             ("n_ctx", 4096),
         ];
         assert_eq!(names, wanted);
+    }
+
+    #[test]
+    fn amounts_of_data_are_neither_batches_nor_shapes_of_models() {
+        let text = "import argparse\nTEST_ROWS = 20000\nHIDDEN_ROWS = 512\np = argparse.ArgumentParser()\n\
+                    p.add_argument('--batch_size', type=int, default=64)\np.add_argument('--test_size', type=int, default=2000)\n\
+                    p.add_argument('--batches', type=int, default=200)\np.add_argument('--hidden-size', type=int, default=20)\n\
+                    x = f(n_rows=4096)\n";
+        let sizes = program(text, &[]).sizes();
+        let names: Vec<&str> = sizes.iter().filter(|size| size.is_of_data()).map(|size| size.name.as_str()).collect();
+        assert_eq!(names, ["--test_size", "--batches", "TEST_ROWS"]);
     }
 
     #[test]

@@ -11,7 +11,6 @@ mod evaluation;
 mod in_place;
 pub mod list;
 mod own;
-mod own_words;
 mod phases;
 mod price;
 mod question;

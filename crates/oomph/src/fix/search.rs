@@ -207,7 +207,8 @@ impl<'a> Search<'_, 'a> {
         phases::ordered(candidates, applier)
     }
 
-    /// What is found with the calls and sizes of a program that no framework allocates for.
+    /// What is found with the calls and sizes of a program that no framework allocates for, or with less data where the
+    /// remedies for a framework leave fewer answers than a user can choose from.
     fn own(
         &self,
         applier: &Applier<'_>,
@@ -217,7 +218,7 @@ impl<'a> Search<'_, 'a> {
     ) -> Result<Own, Stop> {
         let Self { context, runner, wanted, catalogue, start, tell, .. } = *self;
         let allocates = |name: &&str| before.frameworks.contains_key(*name);
-        if found >= FEWEST.min(wanted.fixes) || ["torch", "tensorflow", "jax", "onnxruntime"].iter().any(allocates) {
+        if found >= FEWEST.min(wanted.fixes) || allocates(&"torch") {
             return Ok(Own::default());
         }
         let search = own::Search {
@@ -229,9 +230,13 @@ impl<'a> Search<'_, 'a> {
             directory: &context.directory,
             deadline,
             start,
-            most: wanted.fixes.saturating_sub(found),
+            most: FEWEST.min(wanted.fixes).saturating_sub(found),
             tell,
         };
+        if ["tensorflow", "jax", "onnxruntime"].iter().any(allocates) {
+            return search.less_data_fits();
+        }
+        let search = own::Search { most: wanted.fixes.saturating_sub(found), ..search };
         // Of llama.cpp's bindings the line is one that calls the library, which makes more than one request.
         let own_lines = before.frameworks.is_empty() || before.frameworks.contains_key("numba");
         let oom = before.devices.iter().find_map(|device| device.oom.as_ref()).filter(|_| own_lines);

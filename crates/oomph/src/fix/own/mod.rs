@@ -3,12 +3,15 @@
 //! A call is changed by its author, so the virtual GPU answers it as the changed program would make it
 //! (`oomph_protocol::calls`). A size is set on the command line or in the code, as a user would.
 
+mod sizes;
+mod words;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use oomph_edit::{Program, Size, is_size};
+use oomph_edit::Program;
 use oomph_protocol::calls::{self, Change, Rule};
 use oomph_remedy::search::Ran;
 use oomph_remedy::{Catalogue, Remedy};
@@ -17,22 +20,19 @@ use oomph_report::{Apply, Attempt, DryRunReport, FixRow, KERNELS_UNKNOWN, Result
 use super::applied::{Applied, patch_of};
 use super::applier::{Applier, Said};
 use super::bench::{dies_alike, judge, peak};
-use super::own_words as words;
 use super::wanted::Wanted;
 use crate::activity::places::Allocating;
 use crate::assemble::assemble;
 use crate::changes::Changes;
 use crate::run_context::Ended;
 use crate::trial::{Runner, Stop};
+use sizes::{Sized, between};
 
 /// A try that has begun may run this much longer than the search.
 const OVERTIME: Duration = Duration::from_secs(60);
 
 /// Into how many parts the work of a line is divided.
 const PARTS: [u64; 5] = [2, 4, 8, 16, 32];
-
-/// By how much a size is divided, one after the other.
-const DIVISORS: [u64; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
 /// How often a larger value is tried of a size that fits.
 const REFINED: usize = 3;
@@ -80,23 +80,6 @@ pub struct Search<'s> {
     pub tell: &'s (dyn Fn(&str) + Sync),
 }
 
-/// Where a size is written.
-#[derive(Clone)]
-enum Written {
-    /// In a Python program or among its options.
-    InProgram(Size),
-    /// A word of another command: its place and what it is called.
-    Word(usize, String),
-}
-
-/// A size with the value that is tried, and the one that it has.
-#[derive(Clone)]
-struct Sized {
-    written: Written,
-    value: u64,
-    old: u64,
-}
-
 /// A change that may help.
 struct Idea {
     /// The remedy's id, with the amount where there is one.
@@ -134,6 +117,21 @@ impl Search<'_> {
             if !is_known {
                 self.first_that_fits(series, one_request, &mut own)?;
             }
+        }
+        Ok(own)
+    }
+
+    /// Tries less data, for a program whose memory a framework manages.
+    ///
+    /// # Errors
+    /// When a run cannot be set up, or a signal ends one.
+    pub fn less_data_fits(&self) -> Result<Own, Stop> {
+        let mut own = Own::default();
+        for series in self.less_data() {
+            if own.fixes.len() >= self.most {
+                break;
+            }
+            self.first_that_fits(series, false, &mut own)?;
         }
         Ok(own)
     }
@@ -353,93 +351,6 @@ impl Search<'_> {
         changes
     }
 
-    /// Smaller values of the sizes that the program writes down, a series for each: first those that leave the result as it
-    /// is, then the others.
-    fn sizes(&self) -> (Vec<Vec<Idea>>, Vec<Vec<Idea>>) {
-        let (mut same, mut others) = (Vec::new(), Vec::new());
-        for (written, old, keeps) in self.written_sizes() {
-            let at = |value| Sized { written: written.clone(), value, old };
-            let list = if keeps { &mut same } else { &mut others };
-            list.push(smaller(old).filter_map(|value| self.resized(&at(old), value)).collect());
-        }
-        (same, others)
-    }
-
-    /// The sizes with their values, and whether the result is the same with a smaller one.
-    fn written_sizes(&self) -> Vec<(Written, u64, bool)> {
-        match &self.applier.edits {
-            Some(edits) => {
-                let sizes = edits.program.sizes().into_iter();
-                sizes.map(|size| (Written::InProgram(size.clone()), size.value, size.keeps_the_result)).collect()
-            }
-            None => {
-                let words = self.words().into_iter();
-                words.map(|(place, name, value)| (Written::Word(place, name), value, false)).collect()
-            }
-        }
-    }
-
-    /// The program with another value of a size.
-    fn resized(&self, size: &Sized, value: u64) -> Option<Idea> {
-        let remedy = self.remedy("smaller-size")?;
-        let (name, changes, program, result) = match &size.written {
-            Written::InProgram(written) => {
-                let before = &self.applier.edits.as_ref()?.program;
-                let program = before.with_size(written, value).ok()?;
-                let keeps = written.keeps_the_result;
-                let result = if keeps { ResultChange::Equivalent } else { ResultChange::Changed };
-                let changes = self.with(&program);
-                let name = written.name.rsplit('.').next().unwrap_or(&written.name).to_owned();
-                (name, changes, (!written.is_typed()).then_some(program), result)
-            }
-            Written::Word(place, name) => (name.clone(), self.retyped(*place, value), None, ResultChange::Changed),
-        };
-        let colon = if name.contains(' ') { ":" } else { "" };
-        Some(Idea {
-            name: remedy.id.clone(),
-            title: format!("{name}{colon} {value} instead of {}", size.old),
-            changes,
-            program,
-            size: Some(Sized { value, ..size.clone() }),
-            by_hand: None,
-            result,
-            evidence: format!("it ran with {name} {value}"),
-            notes: Vec::new(),
-        })
-    }
-
-    /// The command with another number as one of its words.
-    fn retyped(&self, place: usize, value: u64) -> Changes {
-        let mut changes = Changes::none(self.applier.command);
-        if let Some(word) = changes.command.get_mut(place) {
-            let text = word.to_string_lossy().into_owned();
-            *word = match text.split_once('=') {
-                Some((flag, _)) => format!("{flag}={value}").into(),
-                None => value.to_string().into(),
-            };
-        }
-        changes
-    }
-
-    /// The whole numbers on the command line that may be sizes: the word's place, what it is called, and its value.
-    fn words(&self) -> Vec<(usize, String, u64)> {
-        let words: Vec<String> = self.applier.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let mut found = Vec::new();
-        for (place, word) in words.iter().enumerate().skip(1) {
-            let flag = words[place - 1].as_str();
-            let (name, value) = match word.split_once('=') {
-                Some((flag, value)) if flag.starts_with('-') => (flag.to_owned(), value),
-                _ if flag.starts_with('-') && flag.len() > 1 && place > 1 => (flag.to_owned(), word.as_str()),
-                _ => (format!("argument {place}"), word.as_str()),
-            };
-            let is_named = !name.starts_with('-') || is_size(&name);
-            if let Some(value) = value.parse().ok().filter(|value| *value > 1 && is_named) {
-                found.push((place, name, value));
-            }
-        }
-        found
-    }
-
     /// The row of what fits, and what it takes to act on it.
     fn fix(&self, idea: Idea, peak_bytes: u64) -> (FixRow, Applied) {
         let id = idea.name.split('/').next().unwrap_or_default();
@@ -502,17 +413,6 @@ impl Search<'_> {
     }
 }
 
-/// The values that are tried in the place of a size.
-fn smaller(value: u64) -> impl Iterator<Item = u64> {
-    DIVISORS.into_iter().map(move |divisor| value / divisor).take_while(|value| *value > 0)
-}
-
-/// A value between two, round where both are large.
-fn between(low: u64, high: u64) -> u64 {
-    let middle = low + high.saturating_sub(low) / 2;
-    if low >= 1024 { middle / 256 * 256 } else { middle }
-}
-
 /// What the cards refused, in bytes.
 fn request(report: &DryRunReport) -> Vec<u64> {
     report.devices.iter().filter_map(|device| device.oom.as_ref()).map(|oom| oom.requested_bytes).collect()
@@ -531,16 +431,4 @@ fn attempt(idea: &Idea, ran: &Ran, no_effect: bool) -> Attempt {
         None => idea.name.clone(),
     };
     Attempt { remedies: vec![name], verdict, peak_bytes: None, saves_bytes: None, why }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_halved_and_then_refined() {
-        assert_eq!(smaller(20).collect::<Vec<_>>(), [10, 5, 2, 1]);
-        assert_eq!((between(6, 12), between(4096, 8192), between(18, 37)), (9, 6144, 27));
-        assert_eq!(between(1, 2), 1);
-    }
 }
