@@ -11,9 +11,10 @@ use crate::program::Program;
 use crate::source::At;
 
 /// Parts of the names of sizes, in the singular.
-const SIZES: [&str; 52] = [
+const SIZES: [&str; 53] = [
     "atom",
     "batch",
+    "batche",
     "bin",
     "body",
     "bodie",
@@ -154,7 +155,7 @@ impl Size {
         let last = self.name.rsplit('.').next().unwrap_or(&self.name);
         let parts = parts(last);
         let is_constant = last.to_uppercase() == last;
-        let is_batch = parts.iter().any(|part| part == "batch") && !last.to_lowercase().ends_with("batches");
+        let is_batch = parts.iter().any(|part| part == "batch");
         (self.is_typed() || is_constant) && !is_batch && !parts.iter().any(|part| OF_MODELS.contains(&part.as_str()))
     }
 }
