@@ -326,6 +326,7 @@ HookFailure = TypedDict(
     {
         "kind": "str",
         "message": "str",
+        "site": "Union[HookSite, None]",
     },
 )
 

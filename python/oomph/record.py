@@ -14,7 +14,7 @@ import time
 from io import open as _open
 
 from oomph import _protocol as protocol
-from oomph import ranks
+from oomph import ranks, sites
 from oomph.documents import as_json
 
 TYPE_CHECKING = False
@@ -247,11 +247,13 @@ class Record:
 
     def note_failure(self, error: BaseException) -> None:
         """Remember the exception that ends the program."""
+        site = sites.site_of_traceback(error.__traceback__)
         try:
-            self.failure = {"kind": type(error).__name__, "message": str(error)[:2000]}
+            message = str(error)[:2000]
         except Exception:
             # An exception of the program's may fail at its own text.
-            self.failure = {"kind": type(error).__name__, "message": ""}
+            message = ""
+        self.failure = {"kind": type(error).__name__, "message": message, "site": site}
 
     def _warn_caught(self, oom):
         site = oom.get("site")

@@ -99,6 +99,52 @@ def shortage(message: str) -> tuple[int, int]:
     return needed, available
 
 
+_SHARE = re.compile(r"\(([\d.]+)/[\d.]+ GiB\) on startup is less than.*?\([\d.]+, ([\d.]+) GiB\)", re.DOTALL)
+"""What is free when a worker starts, and the share of the card that it is to have."""
+
+
+def watch_start(module: Library, refused: Callable[[Exception, int, int], object]) -> None:
+    """Have `refused(error, wanted, free)` called, in bytes, where a worker's share of the card is not free when it starts.
+
+    vLLM compares the two and raises a `ValueError`. `module` is `vllm.v1.worker.gpu_worker`.
+    """
+    init = getattr(module.Worker, "init_device", None)
+    if init is None:
+        return
+
+    @functools.wraps(init)
+    def init_device(self, *args, **kwargs):
+        try:
+            return init(self, *args, **kwargs)
+        except ValueError as error:
+            found = _SHARE.search(str(error))
+            if found is not None:
+                free, wanted = (int(float(size) * 2**30) for size in found.groups())
+                refused(error, wanted, free)
+            raise
+
+    module.Worker.init_device = init_device
+
+
+def watch_engine(module: Library, died: Callable[[], object]) -> None:
+    """Have `died()` called while an engine handles the exception that ends it, before it tells the program.
+
+    The program ends then, and the engine with it, which may be before the engine's own exception ends it. `module` is
+    `vllm.v1.engine.core`.
+    """
+    engine = getattr(module, "EngineCoreProc", None)
+    tell = getattr(engine, "_send_engine_dead", None)
+    if tell is None:
+        return
+
+    @functools.wraps(tell)
+    def _send_engine_dead(self, *args, **kwargs):
+        died()
+        return tell(self, *args, **kwargs)
+
+    engine._send_engine_dead = _send_engine_dead
+
+
 def watch_worker(module: Library, ready_to_serve: Callable[[], object], finish: Callable[[], object]) -> None:
     """Have both called when a worker of the module `vllm.v1.worker.gpu_worker` is ready, and `finish()` when it goes."""
     worker = module.Worker

@@ -259,8 +259,8 @@ class Watcher:
             self.record.note_oom(self._oom_outside_allocator(error))
             self.record.write()
 
-    def cache_refused(self, error: BaseException, needed: int, available: int) -> None:
-        """vLLM has found that its share of the card leaves too little for the cache of one request, and gives up."""
+    def engine_refused(self, error: BaseException, needed: int, available: int) -> None:
+        """An engine of vLLM's has compared what it needs with what is left for it, and gives up without asking for it."""
         facts = self._oom(0, needed, available, error)
         facts.update(phase=protocol.PHASE_LOAD, fatal=True)
         self.record.note_oom(facts)
@@ -504,6 +504,7 @@ def install(torch: Torch, record: Record, config: HookConfig) -> Watcher:
     hook.in_new_run(watcher.new_run)
     hook.on_import("vllm.v1.worker.gpu_worker", lambda module: _watch_vllm(module, watcher))
     hook.on_import("vllm.v1.core.kv_cache_utils", lambda module: _watch_vllm_cache(module, watcher))
+    hook.on_import("vllm.v1.engine.core", lambda module: _watch_vllm_engine(module, watcher))
     return watcher
 
 
@@ -511,9 +512,16 @@ def _watch_vllm(module, watcher):
     from oomph import vllm
 
     vllm.watch_worker(module, lambda: vllm.ran(watcher.record), lambda: hook.guarded(watcher.finish))
+    vllm.watch_start(module, lambda *refusal: hook.guarded(watcher.engine_refused, *refusal))
 
 
 def _watch_vllm_cache(module, watcher):
     from oomph import vllm
 
-    vllm.watch_cache(module, lambda *refusal: hook.guarded(watcher.cache_refused, *refusal))
+    vllm.watch_cache(module, lambda *refusal: hook.guarded(watcher.engine_refused, *refusal))
+
+
+def _watch_vllm_engine(module, watcher):
+    from oomph import vllm
+
+    vllm.watch_engine(module, lambda: hook.guarded(watcher.leaving, 1))

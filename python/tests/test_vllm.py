@@ -38,5 +38,48 @@ class Cache(unittest.TestCase):
         self.assertEqual(vars(module), {})
 
 
+START = (
+    "Free memory on device cuda:0 (16.7/23.64 GiB) on startup is less than desired GPU memory utilization (0.92, 21.75 GiB). "
+    "Decrease GPU memory utilization or reduce GPU memory used by other processes."
+)
+
+
+class Start(unittest.TestCase):
+    def test_a_share_that_is_not_free_is_reported_and_raised_again(self):
+        class Worker:
+            def init_device(self, message):
+                if message:
+                    raise ValueError(message)
+
+        reported = []
+        refused = lambda error, wanted, free: reported.append((wanted, free))  # noqa: E731
+        vllm.watch_start(types.SimpleNamespace(Worker=Worker), refused)
+        Worker().init_device("")
+        with self.assertRaises(ValueError):
+            Worker().init_device("another error")
+        self.assertEqual(reported, [])
+        with self.assertRaises(ValueError):
+            Worker().init_device(START)
+        self.assertEqual(reported, [(int(21.75 * 2**30), int(16.7 * 2**30))])
+
+
+class Engine(unittest.TestCase):
+    def test_a_death_is_told_before_the_program_hears_of_it(self):
+        told = []
+
+        class EngineCoreProc:
+            def _send_engine_dead(self):
+                told.append("program")
+
+        vllm.watch_engine(types.SimpleNamespace(EngineCoreProc=EngineCoreProc), lambda: told.append("record"))
+        EngineCoreProc()._send_engine_dead()
+        self.assertEqual(told, ["record", "program"])
+
+    def test_another_release_is_left_alone(self):
+        module = types.SimpleNamespace()
+        vllm.watch_engine(module, lambda: self.fail("nothing to tell"))
+        self.assertEqual(vars(module), {})
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -33,6 +33,9 @@ use weaknesses::weaknesses;
 /// How many of the largest compiled programs are reported.
 const MOST_COMPILED: usize = 8;
 
+/// What vLLM raises in a program whose engine has died in a process of its own: a class, and the words of an error at the start.
+const ENGINE_DIED: (&str, &str) = ("EngineDeadError", "Engine core initialization failed");
+
 /// Makes the answer, without `command` and `next`. `probe` is the second run on cards without a limit.
 pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) -> DryRunReport {
     assemble_with(cards, run, &Evidence { probe, ..Evidence::default() })
@@ -116,7 +119,11 @@ fn place_errors(devices: &mut [DeviceReport], run: &Observation, fatal: &BTreeSe
         let Some(device) = devices.get_mut(index) else { continue };
         if fatal.contains(&hook.pid) {
             // Of several ranks that died, the first shows the cause.
-            device.oom.get_or_insert_with(|| oom_of(oom, refused_on(index)));
+            let oom = device.oom.get_or_insert_with(|| oom_of(oom, refused_on(index)));
+            // A process of a library's was forked at the line that started it; where it was used is the program's to say.
+            if let Some(site) = used_at(run, hook.pid) {
+                oom.site = Some(site_of(site));
+            }
             continue;
         }
         if oom.fatal {
@@ -127,6 +134,15 @@ fn place_errors(devices: &mut [DeviceReport], run: &Observation, fatal: &BTreeSe
         }
         device.caught_ooms.push(oom_of(oom, refused_on(index)));
     }
+}
+
+/// The user's line at which the program learnt that an engine had died, where that is another process than the engine's.
+fn used_at(run: &Observation, engine: u32) -> Option<&HookSite> {
+    let others = run.hooks.reports.iter().filter(|hook| hook.pid != engine);
+    let failures = others.filter_map(|hook| hook.failure.as_ref());
+    let (class, words) = ENGINE_DIED;
+    let of_engine = failures.filter(|failure| failure.kind == class || failure.message.starts_with(words));
+    of_engine.filter_map(|failure| failure.site.as_ref()).next()
 }
 
 /// Marks the cards of ranks that did not run with the card that they are like: that of the rank before them.

@@ -296,7 +296,8 @@ fn nobody_used_a_gpu() {
 fn oomph_is_to_blame_where_its_own_answer_ended_the_program() {
     let cards = [card("rtx-3060")];
     let failed = |message: Option<&str>, notes: &[(NoteKind, &str)]| {
-        let failure = message.map(|message| HookFailure { kind: "RuntimeError".into(), message: message.into() });
+        let failure =
+            message.map(|message| HookFailure { kind: "RuntimeError".into(), message: message.into(), site: None });
         let hook = HookReport { failure, ..hook(7, &[(0, 600, 500)]) };
         let report = assemble(&cards, &run(ledger(&cards, &[900], &[(7, 0, 900, 0)], notes), vec![hook], 1), None);
         assert_eq!(report.verdict, Verdict::Failed);
@@ -329,7 +330,8 @@ fn what_the_cpu_did_fits_no_card() {
 /// hook says, and the exception that ended the program.
 fn own_runtime(file: &str, memory: Option<u64>, asked: Option<bool>, error: Option<&str>) -> DryRunReport {
     let cards = [card("rtx-3060")];
-    let failure = error.map(|message| HookFailure { kind: "CUDARuntimeError".into(), message: message.into() });
+    let failure =
+        error.map(|message| HookFailure { kind: "CUDARuntimeError".into(), message: message.into(), site: None });
     let asked_for_card = asked.map(|asked| ("libxgboost".to_owned(), asked)).into_iter().collect();
     let exit_status = i32::from(error.is_some());
     let hook = HookReport { pid: 7, failure, asked_for_card, ..HookReport::default() };

@@ -312,6 +312,8 @@ pub struct HookFailure {
     pub kind: String,
     /// Its words.
     pub message: String,
+    /// The user's line that it came through last.
+    pub site: Option<HookSite>,
 }
 
 /// The peaks of one device as the framework counts them.

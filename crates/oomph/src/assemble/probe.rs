@@ -19,7 +19,7 @@ pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Obs
         if users == 0 {
             continue;
         }
-        let adapts = device.pool.is_some();
+        let adapts = device.pool.is_some() || whole.takes_a_share();
         let mut needed = filled(&ran, capacity_bytes);
         widen(&mut needed, found.spreads.get(index).and_then(Option::as_ref));
         let fails_bytes = found.fails.as_ref().and_then(|fails| fails.get(index).copied());

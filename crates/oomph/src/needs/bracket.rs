@@ -4,6 +4,8 @@
 //! it is wrong the search goes on from there in ever wider steps until one run holds and one dies, and halves what is
 //! between.
 
+use super::Border;
+
 /// The driver gives memory in these steps, in bytes.
 pub const GRANULE: u64 = 2 << 20;
 
@@ -54,8 +56,26 @@ impl Bracket {
         Self { dies, died: false, holds, held: false, foretold, streak: 0, closeness }
     }
 
-    /// The capacities to run next, at most `jobs`; none when the border is known closely enough.
-    pub fn next(&self, jobs: usize) -> Vec<u64> {
+    fn is_close(&self) -> bool {
+        self.died && self.holds - self.dies <= (self.dies / self.closeness.part()).max(GRANULE)
+    }
+
+    /// The capacity just below another: where it dies, the other is close enough.
+    fn below(&self, capacity: u64) -> u64 {
+        let part = self.closeness.part();
+        round_up(capacity / (part + 1) * part).min(capacity.saturating_sub(GRANULE))
+    }
+
+    /// How far the next run lies from where the search is, in percent. What adapts was foretold for another card, so that
+    /// the border is not near.
+    fn step(&self) -> u64 {
+        let skipped = if self.closeness == Closeness::Adapting { 2 } else { 0 };
+        STEPS[(self.streak.saturating_sub(1) + skipped).min(STEPS.len() - 1)]
+    }
+}
+
+impl Border for Bracket {
+    fn next(&self, jobs: usize) -> Vec<u64> {
         let between = |bytes: u64| round_up(bytes).clamp(self.dies.saturating_add(GRANULE), self.holds);
         match (self.died, self.held) {
             (false, false) => {
@@ -87,8 +107,7 @@ impl Bracket {
         }
     }
 
-    /// Takes what came of a run: the capacity that it needed of the one it had, or that it died.
-    pub fn record(&mut self, capacity: u64, held: Option<u64>) {
+    fn record(&mut self, capacity: u64, held: Option<u64>) {
         match held {
             Some(needed) => {
                 let needed = needed.min(capacity);
@@ -113,31 +132,12 @@ impl Bracket {
         self.streak += 1;
     }
 
-    /// The smallest capacity that was run and held it.
-    pub fn answer(&self) -> Option<u64> {
+    fn answer(&self) -> Option<u64> {
         self.held.then_some(self.holds)
     }
 
-    /// The largest capacity below the answer on which it was seen to die.
-    pub fn fails(&self) -> Option<u64> {
+    fn fails(&self) -> Option<u64> {
         self.died.then_some(self.dies)
-    }
-
-    fn is_close(&self) -> bool {
-        self.died && self.holds - self.dies <= (self.dies / self.closeness.part()).max(GRANULE)
-    }
-
-    /// The capacity just below another: where it dies, the other is close enough.
-    fn below(&self, capacity: u64) -> u64 {
-        let part = self.closeness.part();
-        round_up(capacity / (part + 1) * part).min(capacity.saturating_sub(GRANULE))
-    }
-
-    /// How far the next run lies from where the search is, in percent. What adapts was foretold for another card, so that
-    /// the border is not near.
-    fn step(&self) -> u64 {
-        let skipped = if self.closeness == Closeness::Adapting { 2 } else { 0 };
-        STEPS[(self.streak.saturating_sub(1) + skipped).min(STEPS.len() - 1)]
     }
 }
 

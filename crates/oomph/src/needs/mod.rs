@@ -6,6 +6,7 @@
 
 mod bracket;
 mod foretell;
+mod rungs;
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,7 @@ use crate::trial::{Runner, Stop};
 
 use bracket::{Bracket, Closeness, GRANULE};
 use foretell::{foretold, recorded, spreads};
+use rungs::Rungs;
 
 /// The most runs of a search.
 const MOST_RUNS: u32 = 8;
@@ -33,6 +35,8 @@ const MOST_RUNS: u32 = 8;
 const LONGEST: Duration = Duration::from_secs(60);
 /// See [`LONGEST`].
 const TIMES: u32 = 4;
+/// The same for a program that starts an engine of its own, which takes a minute before it does anything.
+const TIMES_OF_AN_ENGINE: u32 = 3;
 
 /// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
 /// long as its first run.
@@ -103,6 +107,21 @@ pub fn answer(
     let foretold = if found.is_none() { foretold(&recorded(&probe, cards.len())) } else { Vec::new() };
     let evidence = Evidence { probe: Some(&probe), found: found.as_ref(), foretold: &foretold, ..Evidence::default() };
     Ok(assemble_with(cards, first, &evidence))
+}
+
+/// What is known of the border between the capacities that are too small and those that hold a program, in bytes.
+trait Border {
+    /// The capacities to run next, at most `jobs`; none when the border is known closely enough.
+    fn next(&self, jobs: usize) -> Vec<u64>;
+
+    /// Takes what came of a run: the capacity that it needed of the one it had, or that it died.
+    fn record(&mut self, capacity: u64, held: Option<u64>);
+
+    /// The smallest capacity that was run and held it.
+    fn answer(&self) -> Option<u64>;
+
+    /// The largest capacity below the answer on which it was seen to die.
+    fn fails(&self) -> Option<u64>;
 }
 
 /// A search.
@@ -184,14 +203,15 @@ impl Search<'_> {
         let Some(outlook) = self.outlook() else { return Ok(None) };
         // What adapts runs once for each capacity, and takes the time of as many trials.
         let hurry = self.hurry && outlook.adapts;
-        let time_limit = if hurry { LONGEST } else { LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES)) };
-        let mut bracket = self.bracket(&outlook);
+        let times = if self.unlimited.takes_a_share() { TIMES_OF_AN_ENGINE } else { TIMES };
+        let time_limit = if hurry { LONGEST } else { LONGEST.max(self.unlimited.elapsed.saturating_mul(times)) };
+        let mut border = self.border(&outlook);
         let mut best: Option<(Observation, Vec<Card>, Vec<u64>)> = None;
         let (mut runs, mut is_over) = (0, false);
         let mut tried = Vec::new();
         while runs < MOST_RUNS && !is_over {
             let left = time_limit.saturating_sub(start.elapsed());
-            let chosen = bracket.next(self.runner.jobs());
+            let chosen = border.next(self.runner.jobs());
             if chosen.is_empty() || left.is_zero() {
                 break;
             }
@@ -211,18 +231,18 @@ impl Search<'_> {
                 let report = assemble(cards, &run, None);
                 tried.push((bytes, report.verdict == Verdict::Fits));
                 if report.verdict != Verdict::Fits {
-                    bracket.record(bytes, None);
+                    border.record(bytes, None);
                     continue;
                 }
                 let needed = outlook.needed(&report, &run, bytes);
                 let of_fullest = Some(needed[outlook.fullest].max(1));
-                bracket.record(bytes, of_fullest);
-                if bracket.answer() == of_fullest {
+                border.record(bytes, of_fullest);
+                if border.answer() == of_fullest {
                     best = Some((*run, cards.clone(), needed));
                 }
             }
         }
-        let fails = bracket.fails().map(|bytes| outlook.capacities(bytes));
+        let fails = border.fails().map(|bytes| outlook.capacities(bytes));
         Ok(best.map(|(run, cards, capacities)| {
             let available = |card: usize| Some(capacities.get(card)?.saturating_sub(outlook.outside(card)));
             let spreads = spreads(self.unlimited, &outlook.requests, available);
@@ -235,13 +255,14 @@ impl Search<'_> {
         let report = assemble(&self.unlimited_cards(), self.unlimited, None);
         let used: Vec<usize> =
             (0..self.cards.len()).filter(|&card| foretell::users(self.unlimited, card) > 0).collect();
-        // vLLM takes all of a card that it may, so that its run without a limit says nothing of where to begin.
-        let fills = report.frameworks.contains_key("vllm");
         let shared = used.iter().any(|&card| foretell::users(self.unlimited, card) > 1);
         // What was left out of loops that grow is not in any run.
         let grows = report.devices.iter().any(|device| followed::left_out_bytes(device, &report.loops) > 0);
         let whole = report.verdict == Verdict::Fits && self.unlimited.is_done() && !grows;
-        if used.is_empty() || fills || shared || !whole {
+        if self.unlimited.takes_a_share() && whole {
+            return self.outlook_for_a_share(&used);
+        }
+        if used.is_empty() || shared || !whole {
             return None;
         }
         let peaks: Vec<u64> = report
@@ -266,13 +287,25 @@ impl Search<'_> {
         Some(outlook)
     }
 
+    /// The same for what takes a share of a card, whatever the share is: all cards alike, and nothing foretold. `None` where the
+    /// search is in a hurry: every run starts an engine.
+    fn outlook_for_a_share(&self, used: &[usize]) -> Option<Outlook> {
+        let fullest = *used.first().filter(|_| !self.hurry)?;
+        let least: Vec<u64> = (0..self.cards.len()).map(|card| used.contains(&card).into()).collect();
+        let (reserved, requests) = (vec![None; least.len()], vec![None; least.len()]);
+        Some(Outlook { adapts: true, peaks: least.clone(), reserved, least, fullest, requests })
+    }
+
     /// What is known of the fullest card's capacity before any run.
-    fn bracket(&self, outlook: &Outlook) -> Bracket {
+    fn border(&self, outlook: &Outlook) -> Box<dyn Border> {
         let (fullest, adapts) = (outlook.fullest, outlook.adapts);
         let died = self.died.then(|| self.cards[fullest].capacity_bytes()).flatten();
+        if self.unlimited.takes_a_share() {
+            return Box::new(Rungs::above(died));
+        }
         let dies = died.filter(|&bytes| self.cards.len() == 1 && (adapts || bytes < outlook.peaks[fullest]));
         let closeness = if adapts { Closeness::Adapting } else { Closeness::Exact };
-        Bracket::new(dies.unwrap_or(0), outlook.least[fullest], outlook.peaks[fullest], closeness)
+        Box::new(Bracket::new(dies.unwrap_or(0), outlook.least[fullest], outlook.peaks[fullest], closeness))
     }
 
     fn unlimited_cards(&self) -> Vec<Card> {

@@ -1,0 +1,93 @@
+//! Closes in on the smallest size of card that holds a program of which nothing can be foretold, because it takes a share
+//! of whatever card it gets.
+
+use oomph_gpu::Catalogue;
+
+use super::Border;
+
+/// Cards whose capacities differ by no more than one part in so many are one rung.
+const ALIKE: u64 = 40;
+
+/// The sizes that cards come in, and what is known of them.
+#[derive(Clone, Debug)]
+pub struct Rungs {
+    /// In bytes, ascending.
+    capacities: Vec<u64>,
+    /// The first that is not known to be too small.
+    low: usize,
+    /// The first that is known to be enough; the length where none is.
+    high: usize,
+    /// What was too small before the search, in bytes.
+    dies: Option<u64>,
+}
+
+impl Rungs {
+    /// The catalogue's sizes above one that was too small.
+    pub fn above(dies: Option<u64>) -> Self {
+        let least = dies.unwrap_or(0);
+        let mut all: Vec<u64> =
+            Catalogue::builtin().iter().filter(|gpu| gpu.kind.is_card()).map(|gpu| gpu.capacity_bytes).collect();
+        all.sort_unstable();
+        let mut capacities: Vec<u64> = Vec::new();
+        for bytes in all {
+            let below = capacities.last().copied().unwrap_or(least);
+            if bytes > below.saturating_add(below / ALIKE) {
+                capacities.push(bytes);
+            }
+        }
+        Self { low: 0, high: capacities.len(), capacities, dies }
+    }
+}
+
+impl Border for Rungs {
+    fn next(&self, jobs: usize) -> Vec<u64> {
+        let open = self.high.saturating_sub(self.low);
+        let count = jobs.clamp(1, 2).min(open);
+        (1..=count).map(|part| self.capacities[self.low + open * part / (count + 1)]).collect()
+    }
+
+    fn record(&mut self, capacity: u64, held: Option<u64>) {
+        let Ok(rung) = self.capacities.binary_search(&capacity) else { return };
+        match held {
+            Some(_) => self.high = self.high.min(rung),
+            None => self.low = self.low.max(rung + 1),
+        }
+    }
+
+    fn answer(&self) -> Option<u64> {
+        self.capacities.get(self.high).copied()
+    }
+
+    fn fails(&self) -> Option<u64> {
+        self.low.checked_sub(1).and_then(|below| self.capacities.get(below)).copied().or(self.dies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_runs_find_the_smallest_size_that_holds_it() {
+        for jobs in [1, 2] {
+            for border in [13, 23, 31, 46, 79, 140, 400].map(|gib| gib << 30) {
+                let mut rungs = Rungs::above(Some(12 << 30));
+                let mut runs = 0;
+                loop {
+                    let chosen = rungs.next(jobs);
+                    if chosen.is_empty() {
+                        break;
+                    }
+                    for bytes in chosen {
+                        runs += 1;
+                        rungs.record(bytes, (bytes >= border).then_some(bytes));
+                    }
+                }
+                assert!(runs <= 8, "{runs} runs for {border}");
+                let expected = rungs.capacities.iter().copied().find(|bytes| *bytes >= border);
+                assert_eq!(rungs.answer(), expected, "{border}");
+                assert!(rungs.fails().is_some_and(|bytes| bytes < border && bytes >= 12 << 30));
+            }
+        }
+    }
+}
