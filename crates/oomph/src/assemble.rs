@@ -54,7 +54,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
     answered_for(&mut devices, run);
     match (verdict, evidence.found, evidence.probe) {
         (Verdict::Oom | Verdict::Recovered, None, Some(probe)) => {
-            add_probe(&mut devices, cards, probe, evidence.foretold, &mut warnings);
+            add_probe(&mut devices, cards, probe, evidence, &mut warnings);
         }
         (Verdict::Fits | Verdict::Oom | Verdict::Recovered, Some(found), probe) => {
             add_found(&mut devices, found, probe.unwrap_or(run));

@@ -16,6 +16,8 @@ pub struct Evidence<'a> {
     pub foretold: &'a [Option<Foretold>],
     /// How far each card's reserved bytes may come out otherwise on a real one, by replays of the run.
     pub spreads: &'a [Option<Spread>],
+    /// Capacities on which it was run and died, in bytes, ascending.
+    pub died_with: &'a [u64],
     /// Cards of the catalogue on which it was run, and whether they held it.
     pub run_on: &'a [(String, bool)],
 }

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule")
 _INFIXES = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+_CACHE_ATTRIBUTES = ("kv_cache", "kv_caches", "key_cache", "value_cache", "k_cache", "v_cache", "cache_k", "cache_v")
+"""What modules call the keys and values that they keep: vLLM's attention, and models that are written by hand."""
 _CACHE_NAMES = ("past_key_values", "past_key_value", "past_key_values_out", "layer_past", "cache_params", "kv_cache", "cache")
 
 
@@ -322,8 +324,9 @@ class Modules:
             if owner is None:
                 continue
             for path, tensor in self.tensors.inside(value, name, objects=name in ("state", "quant_state")):
-                lasting = (owner, dot + path) if owner == protocol.OWNER_BUFFER else None
-                moment.see(self.tensors, tensor, owner, dot + path, lasting=lasting)
+                kind = protocol.OWNER_KV_CACHE if name in _CACHE_ATTRIBUTES else owner
+                lasting = (kind, dot + path) if owner == protocol.OWNER_BUFFER else None
+                moment.see(self.tensors, tensor, kind, dot + path, lasting=lasting)
 
     def _see_inputs(self, args, kwargs, moment):
         given = dict(kwargs)

@@ -7,7 +7,7 @@ use oomph_report::{CapacityKnown, DeviceReport, HostShortage, Oom, Peak, PoolSca
 use super::peaks::peak;
 use super::{host, judge};
 use crate::cards::Card;
-use crate::evidence::{Foretold, Found};
+use crate::evidence::{Evidence, Foretold, Found};
 use crate::observation::Observation;
 use crate::pool;
 
@@ -97,21 +97,16 @@ pub(super) fn add_foretold(devices: &mut [DeviceReport], foretold: &[Option<Fore
     }
 }
 
-/// Takes a run on cards without a limit for what the program needs, where no smaller card could be searched for. `foretold`
-/// is what replays of that run say.
+/// Takes a run on cards without a limit for what the program needs, where no smaller card could be searched for.
 pub(super) fn add_probe(
     devices: &mut [DeviceReport],
     cards: &[Card],
     probe: &Observation,
-    foretold: &[Option<Foretold>],
+    evidence: &Evidence<'_>,
     warnings: &mut Vec<String>,
 ) {
     if probe.takes_a_share() {
-        warnings.push(
-            "vLLM takes a share of whatever card it gets, so what it needs is not known; name a larger card with --gpu to \
-             see whether it holds it"
-                .into(),
-        );
+        warnings.push(of_a_share(evidence.died_with));
         return;
     }
     let (verdict, _) = judge(probe);
@@ -137,7 +132,8 @@ pub(super) fn add_probe(
             ));
             return;
         }
-        let needed = need_seen(index, card, device, probe, early, foretold.get(index).and_then(Option::as_ref));
+        let needed =
+            need_seen(index, card, device, probe, early, evidence.foretold.get(index).and_then(Option::as_ref));
         if needed.process_bytes == 0 {
             continue;
         }
@@ -170,6 +166,23 @@ pub(super) fn add_probe(
             "the second run, on cards without a limit, {why}, so the program may need more than reported"
         ));
     }
+}
+
+/// What is said of a program that takes a share of its card, where no card was seen to hold it; `died_with` are those, in bytes,
+/// that were tried.
+fn of_a_share(died_with: &[u64]) -> String {
+    let share = "vLLM takes a share of whatever card it gets";
+    if died_with.is_empty() {
+        return format!(
+            "{share}, so what it needs is not known; name a larger card with --gpu to see whether it holds it"
+        );
+    }
+    let sizes: Vec<String> = died_with.iter().map(|bytes| size(*bytes)).collect();
+    format!(
+        "{share}, and what is left for the rest of the program grows little with the card: it was run on {} as well, and died; a \
+         smaller share (gpu_memory_utilization) may help more than a larger card",
+        sizes.join(" and on ")
+    )
 }
 
 /// What a card has to hold as a run on cards without a limit has shown it; `early` where that may have ended before its peak.

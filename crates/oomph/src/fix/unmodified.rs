@@ -43,7 +43,7 @@ impl<'s> Unmodified<'s> {
         let owners_of_probe = owners_of_probe.map(|whose| whose.owners);
         // The search for fixes starts from the run without a limit; what the program needs to the last byte is asked for
         // after it.
-        let smallest = if owners_of_probe.is_some() { None } else { search.run()? };
+        let smallest = if owners_of_probe.is_some() { None } else { search.run()?.found };
         Ok(Self { first, probe, needed, search, smallest, owners_of_probe })
     }
 
@@ -53,7 +53,7 @@ impl<'s> Unmodified<'s> {
     /// When a run cannot be set up, or a signal ends one.
     pub fn find_need(&mut self) -> Result<(), Stop> {
         if self.is_seen_whole() {
-            self.smallest = self.search.run()?;
+            self.smallest = self.search.run()?.found;
         }
         Ok(())
     }

@@ -81,8 +81,12 @@ pub fn answer(
         }
         (false, Verdict::Fits) if first.is_done() => {
             runner.prepare(cards);
-            let found = search(first, false)?;
-            return Ok(assemble_with(cards, first, &Evidence { found: found.as_ref(), ..Evidence::default() }));
+            let searched = search(first, false)?;
+            return Ok(assemble_with(
+                cards,
+                first,
+                &Evidence { found: searched.found.as_ref(), ..Evidence::default() },
+            ));
         }
         _ => return Ok(report.clone()),
     }
@@ -103,9 +107,11 @@ pub fn answer(
         Ended::Observed(probe) => probe,
         Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
     };
-    let found = search(&probe, died)?;
+    let searched = search(&probe, died)?;
+    let found = searched.found.as_ref();
     let foretold = if found.is_none() { foretold(&recorded(&probe, cards.len())) } else { Vec::new() };
-    let evidence = Evidence { probe: Some(&probe), found: found.as_ref(), foretold: &foretold, ..Evidence::default() };
+    let died_with = searched.died_with.as_slice();
+    let evidence = Evidence { probe: Some(&probe), found, foretold: &foretold, died_with, ..Evidence::default() };
     Ok(assemble_with(cards, first, &evidence))
 }
 
@@ -122,6 +128,15 @@ trait Border {
 
     /// The largest capacity below the answer on which it was seen to die.
     fn fails(&self) -> Option<u64>;
+}
+
+/// What a search has come to.
+#[derive(Default)]
+pub struct Searched {
+    /// The smallest capacity that held the program. `None` where none that was run did, or where the need is not found so.
+    pub found: Option<Found>,
+    /// The capacities that it was run on and that did not hold it, in bytes, ascending.
+    pub died_with: Vec<u64>,
 }
 
 /// A search.
@@ -190,17 +205,17 @@ impl Outlook {
 }
 
 impl Search<'_> {
-    /// Searches; `None` where the program is not one whose need is found so, because several processes share a card.
-    /// Then its peak is all that is known.
+    /// Searches. Nothing is found of a program whose need is not found so, because several processes share a card; then its
+    /// peak is all that is known.
     ///
     /// A program may adapt to the card: XLA recomputes what a smaller one cannot hold, and a pool takes a share of it.
     /// Its peak without a limit says little then, and only the cards that it was run on count.
     ///
     /// # Errors
     /// When a run cannot be set up, or a signal ends one.
-    pub fn run(&self) -> Result<Option<Found>, Stop> {
+    pub fn run(&self) -> Result<Searched, Stop> {
         let start = Instant::now();
-        let Some(outlook) = self.outlook() else { return Ok(None) };
+        let Some(outlook) = self.outlook() else { return Ok(Searched::default()) };
         // What adapts runs once for each capacity, and takes the time of as many trials.
         let hurry = self.hurry && outlook.adapts;
         let times = if self.unlimited.takes_a_share() { TIMES_OF_AN_ENGINE } else { TIMES };
@@ -243,11 +258,14 @@ impl Search<'_> {
             }
         }
         let fails = border.fails().map(|bytes| outlook.capacities(bytes));
-        Ok(best.map(|(run, cards, capacities)| {
+        let mut died_with: Vec<u64> = tried.iter().filter(|(_, held)| !held).map(|(bytes, _)| *bytes).collect();
+        died_with.sort_unstable();
+        let found = best.map(|(run, cards, capacities)| {
             let available = |card: usize| Some(capacities.get(card)?.saturating_sub(outlook.outside(card)));
             let spreads = spreads(self.unlimited, &outlook.requests, available);
             Found { run, cards, capacities, fails, runs, tried, spreads }
-        }))
+        });
+        Ok(Searched { found, died_with })
     }
 
     /// What the run without a limit says of the capacities to try; `None` where the need is not found so.
