@@ -1,5 +1,6 @@
 //! What a run showed of a program: it says which of the places in the code are the ones that matter.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// What is known of a program from running it.
@@ -29,6 +30,8 @@ pub struct Facts {
     pub cards: u32,
     /// The longest context that fits on the card, in tokens, where the program serves a language model.
     pub context_that_fits: Option<u64>,
+    /// The share of the card to which a server is to be held, by how many percent of the card that is less.
+    pub lower_shares: BTreeMap<u64, f64>,
     /// How many of the model's layers fit on the card, where the program serves one by llama.cpp.
     pub layers_that_fit: Option<u64>,
 }

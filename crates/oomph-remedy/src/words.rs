@@ -110,15 +110,7 @@ fn value(name: &str, situation: &Situation) -> Option<String> {
         "half_length" => half(settings.sequence_length),
         "shorter_context" => settings.context_that_fits.map(number).or_else(|| half(settings.context_length)),
         "half_sequences" => half(settings.concurrent_sequences),
-        "lower_utilization" => {
-            // A hundredth of the card is left for the contexts of the server's workers. Where more is free than the
-            // server asks for, a twentieth less leaves room for what it did not count.
-            let card = memory.capacity.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64);
-            let free = memory.free.zip(card).map(|(free, card)| free as f64 / card - 0.01);
-            let less = settings.memory_utilization.map(|share| share - 0.05);
-            let share = [free, less].into_iter().flatten().reduce(f64::min)? * 100.0;
-            (share >= 5.0).then(|| format!("{:.2}", (share.min(95.0) + 1e-9).floor() / 100.0))
-        }
+        "lower_utilization" => lower_utilization(situation).map(|share| format!("{share:.2}")),
         "higher_utilization" => settings.memory_utilization.map(|share| format!("{:.2}", (share + 0.05).min(0.95))),
         "half_width" => half(settings.resolution.map(|(width, _)| width)),
         "half_height" => half(settings.resolution.map(|(_, height)| height)),
@@ -143,6 +135,27 @@ fn value(name: &str, situation: &Situation) -> Option<String> {
         _ => None,
     }
 }
+
+/// A smaller share of the card for a server, in hundredths: what is free when it starts, where it was refused its share
+/// then, else so many percent of the card less as the situation's amount says. A hundredth of the card is left for the
+/// contexts of its workers.
+pub fn lower_utilization(situation: &Situation) -> Option<f64> {
+    let (memory, settings) = (&situation.memory, &situation.settings);
+    let card = memory.capacity.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64);
+    let share = settings.memory_utilization;
+    // What a server asks for later is not its share.
+    let starts = match (memory.requested, share, card) {
+        (Some(requested), Some(share), Some(card)) => (requested as f64 / card - share).abs() < 0.01,
+        _ => true,
+    };
+    let free = memory.free.zip(card).filter(|_| starts).map(|(free, card)| free as f64 / card - 0.01);
+    let less = share.map(|share| share - settings.divide_by.unwrap_or(LEAST_LESS) as f64 / 100.0);
+    let hundredths = [free, less].into_iter().flatten().reduce(f64::min)? * 100.0;
+    (hundredths >= 5.0).then(|| (hundredths.min(95.0) + 1e-9).floor() / 100.0)
+}
+
+/// By how many percent of the card a server's share is made smaller where nothing else is said.
+const LEAST_LESS: u64 = 5;
 
 /// Whether the card computes in bf16, as far as that is known: those before Ampere (compute capability 8.0) imitate it.
 fn has_bf16(situation: &Situation) -> bool {
@@ -214,6 +227,11 @@ mod tests {
         assert_eq!(fill("{lower_utilization}", &situation), "0.74");
         situation.memory.free = Some(0);
         assert_eq!(fill("{lower_utilization}", &situation), "FREE_SHARE");
+        // It had its share, and asked for more while it worked.
+        situation.memory.requested = Some(8 << 30);
+        situation.settings.memory_utilization = Some(0.95);
+        situation.settings.divide_by = Some(30);
+        assert_eq!(fill("{lower_utilization}", &situation), "0.65");
         situation.settings.memory_utilization = Some(0.92);
         assert_eq!(fill("{higher_utilization}", &situation), "0.95");
     }

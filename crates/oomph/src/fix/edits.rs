@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use oomph_edit::{Amount, CannotPlace, Facts, KeptAt, ModelFacts, Placed, Program};
 use oomph_launch::{HookKept, HookSite};
 use oomph_remedy::search::Dose;
+use oomph_remedy::{Catalogue, Situation, lower_utilization};
 
+use super::serving::Serving;
 use super::situation::Known;
 
 /// A program whose code can be edited.
@@ -37,10 +39,19 @@ impl Edits {
         program.apply(&dose.remedy.id, Amount { by: dose.amount.map(u64::from) }, &self.facts)
     }
 
-    /// Gives the recipes the longest context of a server that fits, in tokens, and the most layers.
-    pub fn learn(&mut self, context_that_fits: Option<u64>, layers_that_fit: Option<u64>) {
-        self.facts.context_that_fits = context_that_fits;
-        self.facts.layers_that_fit = layers_that_fit;
+    /// Gives the recipes what is known of a server, put into `situation`: the longest context that fits, the most layers, and
+    /// smaller shares of the card.
+    pub fn learn(&mut self, serving: &Serving, situation: &Situation) {
+        self.facts.context_that_fits = serving.context_that_fits();
+        self.facts.layers_that_fit = serving.layers_that_fit();
+        let knob = Catalogue::builtin().get("lower-utilization").and_then(|remedy| remedy.knob.as_ref());
+        let percents = knob.into_iter().flat_map(|knob| &knob.amounts).map(|percent| u64::from(*percent));
+        let share = |percent: u64| {
+            let mut situation = situation.clone();
+            situation.settings.divide_by = Some(percent);
+            Some((percent, lower_utilization(&situation)?))
+        };
+        self.facts.lower_shares = percents.filter_map(share).collect();
     }
 
     /// How many samples the program takes at a time, as its code and options say.
@@ -141,6 +152,7 @@ fn facts(known: &Known<'_>) -> Facts {
         normalises_batches: models.iter().any(|model| model.trainable > 0 && model.batch_norm == Some(true)),
         cards: u32::try_from(known.cards).unwrap_or(u32::MAX),
         context_that_fits: None,
+        lower_shares: BTreeMap::new(),
         layers_that_fit: None,
         died_at: known.oom.and_then(|oom| oom.site.as_ref()).and_then(died_at),
     }

@@ -49,7 +49,7 @@ pub fn evaluation_without_graph<'a>(
     applier: &Applier<'_>,
 ) -> Vec<Candidate<'a>> {
     let evaluates = Situation { task: Some(Task::Inference), ..situation.clone() };
-    let found = placed_in_an_evaluation(catalogue, &evaluates, wishes, applier, "no-grad");
+    let found = placed(catalogue, &evaluates, Operation::Evaluation, wishes, applier, "no-grad");
     found.into_iter().map(|candidate| Candidate { asked: true, ..candidate }).collect()
 }
 
@@ -62,13 +62,26 @@ pub fn part_of_the_evaluation<'a>(
     applier: &Applier<'_>,
 ) -> Vec<Candidate<'a>> {
     let keeps = Situation { causes: vec![Cause::Leak.into()], ..situation.clone() };
-    placed_in_an_evaluation(catalogue, &keeps, wishes, applier, PART_OF_THE_EVALUATION)
+    placed(catalogue, &keeps, Operation::Evaluation, wishes, applier, PART_OF_THE_EVALUATION)
 }
 
-/// One remedy for an evaluation, where it can be placed in the program's code and the user does not rule it out.
-fn placed_in_an_evaluation<'a>(
+/// A smaller share of the card for the engine that a program which trains has on it as well: the catalogue offers it to
+/// servers.
+pub fn share_of_an_engine<'a>(
     catalogue: &'a Catalogue,
     situation: &Situation,
+    wishes: &Wishes,
+    applier: &Applier<'_>,
+) -> Vec<Candidate<'a>> {
+    let serves = Situation { task: Some(Task::Inference), ..situation.clone() };
+    placed(catalogue, &serves, Operation::Generation, wishes, applier, "lower-utilization")
+}
+
+/// One remedy for a moment, where it can be placed in the program's code and the user does not rule it out.
+fn placed<'a>(
+    catalogue: &'a Catalogue,
+    situation: &Situation,
+    moment: Operation,
     wishes: &Wishes,
     applier: &Applier<'_>,
     id: &str,
@@ -77,7 +90,7 @@ fn placed_in_an_evaluation<'a>(
         return Vec::new();
     }
     let wishes = Wishes { allow: [id.to_owned()].into(), ..wishes.clone() };
-    catalogue.candidates(situation, &[Operation::Evaluation], &wishes, |remedy| applier.places(remedy))
+    catalogue.candidates(situation, &[moment], &wishes, |remedy| applier.places(remedy))
 }
 
 /// The candidates that answer the cause, where there is one with an answer of its own: memory that grows is let go of, and

@@ -30,9 +30,11 @@ impl Question {
         let error = known.oom.map(|oom| oom.message.as_str());
         if let Some(serving) = Serving::of(known.line, edits.as_ref(), gpu, known.peak_bytes, error) {
             serving.describe(&mut situation);
+            let of_training = if known.trains() { moments } else { Vec::new() };
             moments = serving.moments();
+            moments.extend(of_training);
             if let Some(edits) = &mut edits {
-                edits.learn(serving.context_that_fits(), serving.layers_that_fit());
+                edits.learn(&serving, &situation);
             }
         }
         if known.is_without_torch() && situation.settings.batch_size.is_none() {

@@ -200,6 +200,9 @@ impl<'a> Search<'_, 'a> {
         {
             candidates.extend(phases::evaluation_without_graph(catalogue, situation, &wanted.wishes, applier));
         }
+        if known.task() == Some(Task::Training) {
+            candidates.extend(phases::share_of_an_engine(catalogue, situation, &wanted.wishes, applier));
+        }
         // It is searched last, unless it is asked for.
         if wanted.wishes.allow.contains(phases::PART_OF_THE_EVALUATION) {
             candidates.extend(phases::part_of_the_evaluation(catalogue, situation, &wanted.wishes, applier));

@@ -85,11 +85,15 @@ impl Serving {
 
     /// Puts what is known into the question that the catalogue answers.
     pub fn describe(&self, situation: &mut Situation) {
-        situation.task = Some(Task::Inference);
+        // A loop of reinforcement learning has both on its card.
+        if situation.task != Some(Task::Training) {
+            situation.task = Some(Task::Inference);
+        }
         situation.frameworks.retain(|known| known.framework != self.framework);
         situation.frameworks.insert(0, Installed::from(self.framework));
         let settings = &mut situation.settings;
-        settings.memory_utilization = self.settings.utilization.or(settings.memory_utilization);
+        let share = (self.framework == Framework::Vllm).then_some(UTILIZATION);
+        settings.memory_utilization = self.settings.utilization.or(share).or(settings.memory_utilization);
         settings.concurrent_sequences = self.settings.sequences.or(settings.concurrent_sequences);
         settings.context_that_fits = self.context_that_fits;
         settings.context_length = self.settings.context;

@@ -132,7 +132,8 @@ impl Known<'_> {
         self.trains() && !evaluates && results >= self.limit_bytes / COLLECTED_SHARE
     }
 
-    fn trains(&self) -> bool {
+    /// Whether it trains a model, whatever else it does.
+    pub fn trains(&self) -> bool {
         // JAX's programs may update their weights without an optimizer.
         self.program.trainer.is_some()
             || !self.program.optimizers.is_empty()

@@ -35,6 +35,7 @@ const VLLM: &[(&str, Recipe)] = &[
     ("fewer-sequences", |draft| fewer(draft, "max_num_seqs", Some(SEQUENCES), |old, _| Some(old / 2))),
     ("chunked-processing", |draft| set(draft, &[("max_num_batched_tokens", "2048")])),
     ("enforce-eager", |draft| set(draft, &[("enforce_eager", "True")])),
+    ("lower-utilization", lower_share),
     ("raise-utilization", |draft| set(draft, &[("gpu_memory_utilization", "0.95")])),
     ("fp8-weights", |draft| set(draft, &[("quantization", "\"fp8\"")])),
     ("weights-nf4", |draft| set(draft, &[("quantization", "\"bitsandbytes\"")])),
@@ -167,6 +168,15 @@ fn shorter(draft: &mut Draft<'_>, name: &str) -> Result<(), CannotPlace> {
     match draft.facts.context_that_fits {
         Some(fits) => set(draft, &[(name, &fits.to_string())]),
         None => fewer(draft, name, None, |old, _| Some(old / 2)),
+    }
+}
+
+/// The smaller share of the card that belongs to the amount.
+fn lower_share(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let share = draft.amount.by.and_then(|percent| draft.facts.lower_shares.get(&percent)).copied();
+    match share {
+        Some(share) => set(draft, &[("gpu_memory_utilization", &format!("{share:.2}"))]),
+        None => cannot("how much less of the card would do is not known"),
     }
 }
 
