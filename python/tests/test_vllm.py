@@ -52,7 +52,7 @@ class Start(unittest.TestCase):
                     raise ValueError(message)
 
         reported = []
-        refused = lambda error, wanted, free: reported.append((wanted, free))  # noqa: E731
+        refused = lambda error, wanted, free: reported.append((wanted, free))
         vllm.watch_start(types.SimpleNamespace(Worker=Worker), refused)
         Worker().init_device("")
         with self.assertRaises(ValueError):

@@ -18,6 +18,8 @@ const GRANULE: u64 = 2 * MIB;
 
 const LLAMA_CPP: Torch = Torch { name: "llama-cpp", requirements: include_str!("../../requirements/llama-cpp.txt") };
 const VLLM: Torch = Torch { name: "vllm", requirements: include_str!("../../requirements/vllm.txt") };
+/// A model of 3 billion weights, for a server.
+const SMALL: &str = "acceptance/programs/training/llama-3.2-3b";
 const STATIC_RUNTIME: Torch =
     Torch { name: "static-runtime", requirements: include_str!("../../requirements/static-runtime.txt") };
 
@@ -51,6 +53,16 @@ pub fn trials() -> Vec<Trial> {
         const TWO: &[&str] = &["tiny", "--eager", "--cards", "2", "--generate", "8"];
         trials.push(trial("vllm-answers-a-request", || vllm("rtx-4090", &["tiny", "--eager", "--generate", "8"])));
         trials.push(trial("vllm-compiles", || vllm("rtx-4090", &["tiny", "--generate", "8"])));
+        trials.push(trial("vllm-finds-its-share-taken", || {
+            vllm_dies(include_str!("../../programs/vllm/judge.py"), &["judge.py", SMALL, SMALL], "llm = LLM(")
+        }));
+        trials.push(trial("vllm-dies-while-it-answers", || {
+            vllm_dies(
+                include_str!("../../programs/vllm/perplexity.py"),
+                &["perplexity.py", SMALL],
+                "answer = llm.generate(",
+            )
+        }));
         trials.push(trial("vllm-on-two-cards", || vllm("rtx-4090:2", TWO)));
         // Cards that reach each other share buffers for their sums.
         trials.push(trial("vllm-on-two-cards-that-share", || vllm("h100:2", TWO)));
@@ -283,6 +295,21 @@ fn vllm(gpu: &str, arguments: &[&str]) -> Result<()> {
     finished.ensure(report["verdict"] == "fits", "it does not fit")?;
     finished.ensure(finished.printed_number("blocks")? > 0, "it got no cache")?;
     finished.ensure(finished.printed_number("generated")? == 8, "the request did not end as it should")
+}
+
+/// A program of 24 GB that has no room for its engine, or for what the engine does: it does not fit, at the line with these
+/// words.
+fn vllm_dies(text: &str, arguments: &[&str], words: &str) -> Result<()> {
+    let [script, options @ ..] = arguments else { bail!("no program") };
+    let run = Run::json("rtx-4090", VLLM)?.args(["--until-exit", "--no-probe"]).turn(Turn::Alone);
+    let script = format!("acceptance/programs/vllm/{script}");
+    let finished = run.program(&[&[script.as_str()], options].concat()).finish()?;
+    let report = finished.report()?;
+    check::contract(&report)?;
+    let line = text.lines().position(|line| line.contains(words)).context("the program has no such line")? + 1;
+    let oom = &report["devices"][0]["oom"];
+    finished.ensure(report["verdict"] == "oom", "it is not called a lack of memory")?;
+    finished.ensure(oom["site"]["line"] == line, format_args!("line {line} is not named: {}", oom["site"]))
 }
 
 fn engine(gpu: &str, arguments: &[&str]) -> Result<Finished> {

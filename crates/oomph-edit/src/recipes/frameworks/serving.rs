@@ -173,8 +173,13 @@ fn shorter(draft: &mut Draft<'_>, name: &str) -> Result<(), CannotPlace> {
 
 /// The smaller share of the card that belongs to the amount.
 fn lower_share(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    let share = draft.amount.by.and_then(|percent| draft.facts.lower_shares.get(&percent)).copied();
-    match share {
+    let shares = &draft.facts.lower_shares;
+    // Who asks only whether it can be placed names no amount.
+    let share = match draft.amount.by {
+        Some(percent) => shares.get(&percent),
+        None => shares.values().next(),
+    };
+    match share.copied() {
         Some(share) => set(draft, &[("gpu_memory_utilization", &format!("{share:.2}"))]),
         None => cannot("how much less of the card would do is not known"),
     }
