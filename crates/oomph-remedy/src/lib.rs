@@ -52,4 +52,4 @@ pub use remedy::{
 pub use seen::Seen;
 pub use situation::{Cause, Installed, Memory, Operation, OwnerGroup, Platform, Settings, Situation, Suspect, Task};
 pub use suggest::{Avoid, MOST_AVOIDED, MOST_OFFERS, Offer, Suggestion, suggest};
-pub use words::lower_utilization;
+pub use words::{lower_utilization, share_is_refused};

@@ -143,15 +143,18 @@ pub fn lower_utilization(situation: &Situation) -> Option<f64> {
     let (memory, settings) = (&situation.memory, &situation.settings);
     let card = memory.capacity.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64);
     let share = settings.memory_utilization;
-    // What a server asks for later is not its share.
-    let starts = match (memory.requested, share, card) {
-        (Some(requested), Some(share), Some(card)) => (requested as f64 / card - share).abs() < 0.01,
-        _ => true,
-    };
+    let starts = memory.requested.is_none() || share.is_none() || share_is_refused(situation);
     let free = memory.free.zip(card).filter(|_| starts).map(|(free, card)| free as f64 / card - 0.01);
     let less = share.map(|share| share - settings.divide_by.unwrap_or(LEAST_LESS) as f64 / 100.0);
     let hundredths = [free, less].into_iter().flatten().reduce(f64::min)? * 100.0;
     (hundredths >= 5.0).then(|| (hundredths.min(95.0) + 1e-9).floor() / 100.0)
+}
+
+/// Whether a server was refused its share of the card when it started: what it asks for later is less, or more.
+pub fn share_is_refused(situation: &Situation) -> bool {
+    let (memory, share) = (&situation.memory, situation.settings.memory_utilization);
+    let asked = memory.requested.zip(memory.capacity).map(|(asked, card)| asked as f64 / card.max(1) as f64);
+    asked.zip(share).is_some_and(|(asked, share)| (asked - share).abs() < 0.01)
 }
 
 /// By how many percent of the card a server's share is made smaller where nothing else is said.

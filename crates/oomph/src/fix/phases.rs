@@ -2,7 +2,7 @@
 
 use oomph_launch::{HookKept, HookProgram, HookReports};
 use oomph_remedy::search::{Candidate, Found, Wishes};
-use oomph_remedy::{Catalogue, Cause, Operation, Remedy, Sameness, Situation, Task};
+use oomph_remedy::{Catalogue, Cause, Operation, Remedy, Sameness, Situation, Task, share_is_refused};
 
 use super::applier::{Applier, Means};
 
@@ -15,6 +15,9 @@ pub const AT_THE_LINE: &str = "in-pieces";
 /// The remedy of [`part_of_the_evaluation`].
 pub const PART_OF_THE_EVALUATION: &str = "fewer-evaluation-batches";
 
+/// The remedy of [`share_of_an_engine`].
+const SHARE: &str = "lower-utilization";
+
 /// Remedies that lower the batch.
 const BATCH: &[&str] = &["micro-batch", "smaller-training-batch", "smaller-batch"];
 
@@ -24,7 +27,9 @@ pub fn ordered<'a>(mut candidates: Vec<Candidate<'a>>, applier: &Applier<'_>) ->
     for candidate in &mut candidates {
         let means = applier.means(candidate.remedy).unwrap_or(Means::Hook);
         // What changes the very line that ran out is as likely to help as an option.
-        let means = if candidate.remedy.id == AT_THE_LINE { means.min(Means::Own) } else { means };
+        // So is a smaller share for an engine that was refused its own.
+        let refused = candidate.remedy.id == SHARE && share_is_refused(applier.situation);
+        let means = if candidate.remedy.id == AT_THE_LINE || refused { means.min(Means::Own) } else { means };
         // Another result is no reason to take the program's own means first.
         let means =
             if candidate.remedy.sameness == Sameness::ChangesTheResult { means.max(Means::Edit) } else { means };
@@ -74,7 +79,7 @@ pub fn share_of_an_engine<'a>(
     applier: &Applier<'_>,
 ) -> Vec<Candidate<'a>> {
     let serves = Situation { task: Some(Task::Inference), ..situation.clone() };
-    placed(catalogue, &serves, Operation::Generation, wishes, applier, "lower-utilization")
+    placed(catalogue, &serves, Operation::Generation, wishes, applier, SHARE)
 }
 
 /// One remedy for a moment, where it can be placed in the program's code and the user does not rule it out.
