@@ -134,7 +134,7 @@ def watch_engine(module: Library, died: Callable[[], object]) -> None:
     """
     engine = getattr(module, "EngineCoreProc", None)
     tell = getattr(engine, "_send_engine_dead", None)
-    if tell is None:
+    if engine is None or tell is None:
         return
 
     @functools.wraps(tell)
