@@ -127,7 +127,7 @@ def watch_start(module: Library, refused: Callable[[Exception, int, int], object
 
 
 def watch_engine(module: Library, died: Callable[[], object]) -> None:
-    """Have `died()` called while an engine handles the exception that ends it, before it tells the program.
+    """Have `died()` called while an engine handles the exception that ends it, before the program hears of it.
 
     The program ends then, and the engine with it, which may be before the engine's own exception ends it. `module` is
     `vllm.v1.engine.core`.

@@ -65,15 +65,15 @@ class Start(unittest.TestCase):
 
 class Engine(unittest.TestCase):
     def test_a_death_is_told_before_the_program_hears_of_it(self):
-        told = []
+        heard = []
 
         class EngineCoreProc:
             def _send_engine_dead(self):
-                told.append("program")
+                heard.append("program")
 
-        vllm.watch_engine(types.SimpleNamespace(EngineCoreProc=EngineCoreProc), lambda: told.append("record"))
+        vllm.watch_engine(types.SimpleNamespace(EngineCoreProc=EngineCoreProc), lambda: heard.append("record"))
         EngineCoreProc()._send_engine_dead()
-        self.assertEqual(told, ["record", "program"])
+        self.assertEqual(heard, ["record", "program"])
 
     def test_another_release_is_left_alone(self):
         module = types.SimpleNamespace()

@@ -5,6 +5,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+
+/// A process that another test starts meanwhile would hold the program that is written here open, and Linux refuses to run a
+/// file that somebody may write to.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn oomph(path: &str, words: &[&str]) -> std::io::Result<Output> {
     Command::new(env!("CARGO_BIN_EXE_oomph")).args(words).env("PATH", path).env("NO_COLOR", "1").output()
@@ -12,6 +17,7 @@ fn oomph(path: &str, words: &[&str]) -> std::io::Result<Output> {
 
 #[test]
 fn words_and_status_are_passed_on() -> std::io::Result<()> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir()?;
     let program = folder.path().join("oomph-fleet");
     fs::write(&program, "#!/bin/sh\nfor word in \"$@\"; do echo \"<$word>\"; done\nexit 7\n")?;
@@ -29,6 +35,7 @@ fn words_and_status_are_passed_on() -> std::io::Result<()> {
 
 #[test]
 fn without_it_the_way_to_get_it_is_named() -> std::io::Result<()> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let answered = oomph("/usr/bin:/bin", &["collect", "logs", "--into", "fleet"])?;
     assert_eq!(answered.status.code(), Some(2));
     assert_eq!(

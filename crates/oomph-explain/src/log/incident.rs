@@ -29,7 +29,7 @@ const WORDS_BEFORE: usize = 1200;
 #[derive(Clone)]
 pub(crate) struct Session {
     drafts: Vec<Draft>,
-    /// The first line with CUDA's words that names nobody; it counts where the log tells of no failure.
+    /// The first line with CUDA's words that names nobody; it counts where the log shows no failure.
     of_nobody: Option<Draft>,
     most: usize,
     left_out: u64,

@@ -9,7 +9,6 @@ use oomph_launch::{HookKept, HookSite};
 use oomph_remedy::search::Dose;
 use oomph_remedy::{Catalogue, Situation, lower_utilization};
 
-use super::serving::Serving;
 use super::situation::Known;
 
 /// A program whose code can be edited.
@@ -39,11 +38,11 @@ impl Edits {
         program.apply(&dose.remedy.id, Amount { by: dose.amount.map(u64::from) }, &self.facts)
     }
 
-    /// Gives the recipes what is known of a server, put into `situation`: the longest context that fits, the most layers, and
-    /// smaller shares of the card.
-    pub fn learn(&mut self, serving: &Serving, situation: &Situation) {
-        self.facts.context_that_fits = serving.context_that_fits();
-        self.facts.layers_that_fit = serving.layers_that_fit();
+    /// Gives the recipes the longest context of a server that fits, in tokens, the most layers, and smaller shares of the
+    /// card in its `situation`.
+    pub fn learn(&mut self, context_that_fits: Option<u64>, layers_that_fit: Option<u64>, situation: &Situation) {
+        self.facts.context_that_fits = context_that_fits;
+        self.facts.layers_that_fit = layers_that_fit;
         let knob = Catalogue::builtin().get("lower-utilization").and_then(|remedy| remedy.knob.as_ref());
         let percents = knob.into_iter().flat_map(|knob| &knob.amounts).map(|percent| u64::from(*percent));
         let share = |percent: u64| {
