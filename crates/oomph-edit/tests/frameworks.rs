@@ -258,7 +258,13 @@ llm = Llama(model_path='m.gguf', n_gpu_layers=-1, n_ctx=args.ctx)
 
 /// The edits of a server's script where this much of its settings fits.
 fn serving(text: &str, arguments: &[&str], remedy: &str) -> Result<Placed, String> {
-    let facts = Facts { context_that_fits: Some(9216), layers_that_fit: Some(26), cards: 1, ..Facts::default() };
+    let facts = Facts {
+        context_that_fits: Some(9216),
+        layers_that_fit: Some(26),
+        cards: 1,
+        lower_shares: [(5, 0.69)].into(),
+        ..Facts::default()
+    };
     program(text, arguments).apply(remedy, Amount::default(), &facts).map_err(|error| error.to_string())
 }
 
@@ -291,6 +297,7 @@ fn vllm_scripts_get_its_own_arguments() {
         placed.program.text(Path::new(SCRIPT)).unwrap().lines().last().unwrap().to_owned()
     };
     assert_eq!(text("shorter-context"), "llm = LLM('org/model', max_model_len=9216, gpu_memory_utilization=0.9)");
+    assert!(text("lower-utilization").ends_with("gpu_memory_utilization=0.69)"), "{}", text("lower-utilization"));
     assert!(text("fewer-sequences").ends_with("gpu_memory_utilization=0.9, max_num_seqs=128)"));
     assert!(text("enforce-eager").ends_with(", enforce_eager=True)"));
     assert!(serving(script, &[], "tensor-parallel").is_err(), "there is one card");

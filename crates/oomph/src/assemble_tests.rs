@@ -284,6 +284,24 @@ fn a_refusal_that_no_framework_explains_is_a_verdict() {
 }
 
 #[test]
+fn an_engine_that_died_is_placed_where_the_program_used_it() {
+    let cards = [card("rtx-3060")];
+    let engine = died(hook(8, &[(0, 600, 500)]), true);
+    let books = || ledger(&cards, &[900], &[(8, 0, 900, 1)], &[]);
+    let line_with = |kind: &str, message: &str| {
+        let site = Some(HookSite { file: "b.py".into(), line: 29, ..HookSite::default() });
+        let failure = Some(HookFailure { kind: kind.into(), message: message.into(), site });
+        let program = HookReport { failure, ..hook(7, &[]) };
+        let report = assemble(&cards, &run(books(), vec![program, engine.clone()], 1), None);
+        assert_eq!(report.verdict, Verdict::Oom);
+        report.devices[0].oom.as_ref().and_then(|oom| oom.site.as_ref()).map(|site| site.line)
+    };
+    assert_eq!(line_with("EngineDeadError", "EngineCore encountered an issue."), Some(29));
+    assert_eq!(line_with("RuntimeError", "Engine core initialization failed. See root cause above."), Some(29));
+    assert_eq!(line_with("RuntimeError", "a worker of another library is gone"), Some(3));
+}
+
+#[test]
 fn nobody_used_a_gpu() {
     let cards = [card("rtx-3060")];
     let report = assemble(&cards, &run(ledger(&cards, &[0], &[], &[]), vec![], 0), None);

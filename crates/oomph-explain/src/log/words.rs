@@ -25,7 +25,7 @@ const PROGRAM: f64 = 0.7;
 /// The certainty of a line that nobody is named in.
 const OF_NOBODY: f64 = 0.4;
 /// What stands before "out of memory" where a database, a language's runtime, or a tool of the system ran out of the host's.
-const OTHERS: &[&str] = &[
+const TOOLS_OF_THE_HOST: &[&str] = &[
     "error", "fatal", "warning", "panic", "runtime", "java", "jvm", "go", "git", "sqlite", "sqlite3", "postgres",
     "psql", "mysqld", "awk", "gawk", "sed", "sort", "tar", "gzip", "xz", "ld", "as", "cc1", "cc1plus", "gcc", "clang",
     "node", "ruby", "perl", "php", "bash", "sh", "fork", "malloc", "calloc", "realloc", "mmap", "kernel",
@@ -181,13 +181,13 @@ pub(crate) fn read(line: &str, message: &str, around: &str, number: u64) -> Opti
 }
 
 /// Reads a line that ends in the words of `cudaGetErrorString` for a card that is full, and says nothing of whose they
-/// are: `step 55: out of memory`. Others write them too, those of [`OTHERS`] most of all.
+/// are: `step 55: out of memory`. Others write them too, those of [`TOOLS_OF_THE_HOST`] most of all.
 pub(crate) fn of_nobody(line: &str) -> Option<Words> {
     let ingredients = INGREDIENTS.as_ref()?;
     let before = line.trim_end().trim_end_matches('.').strip_suffix("out of memory")?;
     let before = before.trim_end().strip_suffix([':', '-', '=', '>'])?;
     let last = before.rsplit([':', ' ', ']']).find(|word| !word.is_empty()).unwrap_or("");
-    if OTHERS.contains(&last.to_ascii_lowercase().as_str())
+    if TOOLS_OF_THE_HOST.contains(&last.to_ascii_lowercase().as_str())
         || ingredients.host.is_match(line)
         || quoted::is_prose(before)
     {

@@ -16,7 +16,12 @@ pub fn time(size: &Option<&str>, remedy: Option<&Remedy>) -> String {
         Some(title) if title.contains("layers") || title.contains("ngl") => {
             "slower: the other layers are computed on the CPU".to_owned()
         }
-        Some(title) if ["batch", "chunk", "tile"].iter().any(|word| title.contains(word)) => "more steps".to_owned(),
+        // Fewer batches are less work, smaller ones are more steps.
+        Some(title)
+            if !title.contains("batches") && ["batch", "chunk", "tile"].iter().any(|word| title.contains(word)) =>
+        {
+            "more steps".to_owned()
+        }
         _ => remedy.map(|remedy| remedy.time.text.clone()).unwrap_or_default(),
     }
 }
