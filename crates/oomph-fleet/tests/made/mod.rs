@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -124,7 +125,20 @@ pub fn fleet(folder: &Path, logs: u32) {
     fs::write(folder.join("evil.pickle"), b"\x80\x04cposix\nsystem\n(X\x04\x00\x00\x00truetR.").unwrap();
     fs::write(folder.join("empty.log"), "").unwrap();
     fs::write(folder.join("program"), b"\x7fELF\x02\x01\x01\0\0\0\0\x01\x03\x3e\x07\x02\x09").unwrap();
+    written_on_the_last_day(folder);
 }
+
+/// What has no time of its own has that of its file. Were that today's, the logs would leave the last two weeks of the
+/// fleet as the calendar moves on.
+fn written_on_the_last_day(folder: &Path) {
+    for file in fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
+        let file = File::options().write(true).open(file).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(LAST_DAY)).unwrap();
+    }
+}
+
+/// Noon of the last day of which [`fleet`] has logs, 2026-11-20, in seconds.
+const LAST_DAY: u64 = 1_795_176_000;
 
 /// How many files of [`fleet`] cannot be read.
 pub const BAD: u64 = 4;
