@@ -141,6 +141,8 @@ pub(crate) fn user_site(frames: &[Frame]) -> Option<Site> {
         "torch/nn/",
         "torch/autograd/",
         "torch/utils/",
+        // oomph's own wrappers, unpacked for a run, stand in the tracebacks of programs that it ran.
+        "/python/oomph/",
     ];
     let frame = frames.iter().rev().find(|frame| {
         let lower = frame.file.to_ascii_lowercase();
@@ -173,6 +175,15 @@ mod tests {
         let site = user_site(&frames).unwrap();
         assert_eq!((site.file.as_str(), site.line), ("/home/me/train.py", 40));
         assert_eq!(site.code.as_deref(), Some("loss.backward()"));
+    }
+
+    #[test]
+    fn a_wrapper_of_oomphs_is_not_the_users_line() {
+        let frames =
+            of("Traceback (most recent call last):\n  File \"/w/judge.py\", line 28, in <module>\n    llm = LLM(\n  \
+                         File \"/home/me/.cache/oomph/runtime/0a1b/python/oomph/vllm.py\", line 80, in watched\n    \
+                         return inner(*args, **kwargs)");
+        assert_eq!(user_site(&frames).map(|site| (site.file, site.line)), Some(("/w/judge.py".to_owned(), 28)));
     }
 
     #[test]
