@@ -95,7 +95,26 @@ fn frames() -> Result<()> {
     let line = place(&binary::programs().join("cuda/frames.cu"), "cudaMalloc(&buffer, bytes)")?;
     let first = remarks(&report).first().map(|remark| (*remark).to_owned()).unwrap_or_default();
     let wanted = format!("memory grows by 64.00 MiB with each allocation at {line}");
-    finished.ensure(first.starts_with(&wanted), format!("{first:?} comes first"))
+    finished.ensure(first.starts_with(&wanted), format!("{first:?} comes first"))?;
+    frames_are_freed(program)
+}
+
+/// What its author can do about it: a buffer at a time, of which the peak is what one frame needs.
+fn frames_are_freed(program: &str) -> Result<()> {
+    const ONE_FRAME: u64 = (256 + 128 + 64) << 20;
+    let mut run =
+        Run::command("fix")?.args(["--gpu", "rtx-3060", "--format", "json", "--max-time", "60s", "--", program]);
+    let finished = run.finish()?;
+    let report = finished.report()?;
+    let fixes = report["fixes"].as_array().context("no fixes in the answer")?;
+    let freed = fixes.iter().find(|fix| fix["remedies"][0] == "free-before-next").context("no buffer at a time")?;
+    finished.ensure(freed["verified"] == true && freed["verdict"] == "fits", "it was not run")?;
+    let beyond = freed["peak_bytes"].as_u64().unwrap_or(0).saturating_sub(ONE_FRAME);
+    finished.ensure(
+        (1..1 << 30).contains(&beyond),
+        format!("its peak is not that of one frame and the context: {freed:#}"),
+    )?;
+    finished.ensure(freed["apply"].to_string().contains("frames.cu:"), format!("no line is named: {freed:#}"))
 }
 
 /// A Rust program that loads the driver at run time and takes its memory from the driver's pool: likewise, and the lines
