@@ -59,8 +59,9 @@ pub(crate) fn open(cache: &Path, directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Folders of our cache for the kernels that compilers make, and where the compilers look for them. A run finds those of
-/// earlier runs, and the user's own caches are not touched.
+/// Folders of our cache for what compilers make, and where the compilers look for it: kernels, and what vLLM knows of a
+/// model's class, which takes it half a minute to find. A run finds those of earlier runs, and the user's own caches are
+/// not touched.
 pub(crate) fn compiled(cache: &Path) -> Vec<(PathBuf, PathBuf)> {
     let folder = |name: &str| {
         let path = cache.join("compiled").join(name);
@@ -76,7 +77,15 @@ pub(crate) fn compiled(cache: &Path) -> Vec<(PathBuf, PathBuf)> {
     });
     let inductor = named("TORCHINDUCTOR_CACHE_DIR").or(by_user);
     let triton = named("TRITON_CACHE_DIR").or_else(|| Some(home()?.join(".triton/cache")));
-    let pairs = [("inductor", inductor), ("triton", triton)];
+    let vllm = named("VLLM_CACHE_ROOT")
+        .or_else(|| Some(named("XDG_CACHE_HOME").or_else(|| Some(home()?.join(".cache")))?.join("vllm")));
+    let of_vllm = |name: &str| vllm.as_ref().map(|vllm| vllm.join(name));
+    let pairs = [
+        ("inductor", inductor),
+        ("triton", triton),
+        ("vllm-models", of_vllm("modelinfos")),
+        ("vllm", of_vllm("torch_compile_cache")),
+    ];
     pairs.into_iter().filter_map(|(name, place)| Some((folder(name)?, place?))).collect()
 }
 
