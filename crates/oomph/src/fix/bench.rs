@@ -165,11 +165,12 @@ pub fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept
         refused.push((wanted.id.clone(), why));
     }
     let ran = match report.verdict {
-        Verdict::Fits if run.is_done() && report.tight => Ran::Tight(peak(report)),
-        Verdict::Fits if run.is_done() => Ran::Fits(peak(report)),
+        // What was cut off says nothing, whatever it looks like.
+        Verdict::Fits | Verdict::Failed | Verdict::NoGpuUse if !run.is_done() => Ran::Failed("it timed out".into()),
+        Verdict::Fits if report.tight => Ran::Tight(peak(report)),
+        Verdict::Fits => Ran::Fits(peak(report)),
         Verdict::Recovered if accept_recovered && run.is_done() => Ran::Fits(peak(report)),
         Verdict::Oom | Verdict::Recovered | Verdict::Unsure => Ran::TooMuch,
-        Verdict::Fits => Ran::Failed("it timed out".into()),
         Verdict::Failed => {
             let last = run.stderr_tail.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
             Ran::Failed(format!("the program ended with status {}: {}", report.exit_status, last.trim()))

@@ -1,6 +1,6 @@
 //! Decides which remedies are searched first: those that address the cause, and the program's own options.
 
-use oomph_launch::{HookKept, HookProgram, HookReports};
+use oomph_launch::{HookKept, HookOom, HookProgram, HookReports};
 use oomph_remedy::search::{Candidate, Found, Wishes};
 use oomph_remedy::{Catalogue, Cause, Operation, Remedy, Sameness, Situation, Task, share_is_refused};
 
@@ -16,7 +16,12 @@ pub const AT_THE_LINE: &str = "in-pieces";
 pub const PART_OF_THE_EVALUATION: &str = "fewer-evaluation-batches";
 
 /// The remedy of [`share_of_an_engine`].
-const SHARE: &str = "lower-utilization";
+pub const SHARE: &str = "lower-utilization";
+
+/// Whether an engine of vLLM's found too little of its share left for its cache: then a smaller share is no remedy.
+pub fn lacks_cache(oom: &HookOom) -> bool {
+    oom.library_site.as_ref().is_some_and(|site| site.file.ends_with("vllm/v1/core/kv_cache_utils.py"))
+}
 
 /// Remedies that lower the batch.
 const BATCH: &[&str] = &["micro-batch", "smaller-training-batch", "smaller-batch"];

@@ -203,6 +203,9 @@ impl<'a> Search<'_, 'a> {
         if known.task() == Some(Task::Training) {
             candidates.extend(phases::share_of_an_engine(catalogue, situation, &wanted.wishes, applier));
         }
+        if known.oom.is_some_and(phases::lacks_cache) {
+            candidates.retain(|candidate| candidate.remedy.id != phases::SHARE);
+        }
         // It is searched last, unless it is asked for.
         if wanted.wishes.allow.contains(phases::PART_OF_THE_EVALUATION) {
             candidates.extend(phases::part_of_the_evaluation(catalogue, situation, &wanted.wishes, applier));
