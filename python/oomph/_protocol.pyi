@@ -321,6 +321,15 @@ HookDevice = TypedDict(
     },
 )
 
+HookEngine = TypedDict(
+    "HookEngine",
+    {
+        "available_bytes": "int",
+        "needed_bytes": "int",
+        "share": "float",
+    },
+)
+
 HookFailure = TypedDict(
     "HookFailure",
     {
@@ -563,6 +572,7 @@ HookReport = TypedDict(
         "batches": "Union[HookBatches, None]",
         "compiled": "List[HookCompiled]",
         "devices": "List[HookDevice]",
+        "engine": "Union[HookEngine, None]",
         "failure": "Union[HookFailure, None]",
         "fallback": "Union[str, None]",
         "frameworks": "Dict[str, str]",

@@ -114,6 +114,10 @@ class Record:
         """Why something other than the cards did the work, in a sentence; None where nothing did."""
         self.asked_for_card: dict[str, bool] = {}
         """Libraries with a CUDA runtime of their own, by the start of the file's name: whether the program asked for a card."""
+        self.share: float | None = None
+        """The share of its card that an engine of vLLM's takes, where its cache is what is left of it."""
+        self.cache: tuple[int, int] | None = None
+        """What one request of the longest length needs of that cache, and what the cache has, in bytes."""
         self.failure: HookFailure | None = None
         """The exception that ended the program: {"kind": its class, "message": its words}."""
         self.shortened: list[HookFollowedLoop] = []
@@ -245,6 +249,17 @@ class Record:
             if site:
                 self.oom["site"] = site
 
+    def note_share(self, share: float) -> None:
+        """Remember which share of the card an engine takes."""
+        self.share = share
+
+    def note_cache(self, needed: int, available: int) -> None:
+        """Remember what an engine's cache needs at least and has, in bytes; of several workers the one with the least room."""
+        with self._lock:
+            before = self.cache
+            if before is None or available - needed < before[1] - before[0]:
+                self.cache = needed, available
+
     def note_failure(self, error: BaseException) -> None:
         """Remember the exception that ends the program."""
         site = sites.site_of_traceback(error.__traceback__)
@@ -301,6 +316,7 @@ class Record:
                 "unreached": _listed(self.unreached) + list(self.left_out),
                 "fallback": self.fallback,
                 "asked_for_card": dict(self.asked_for_card),
+                "engine": self._engine(),
                 "failure": self.failure,
                 "reads": self._reads(),
                 "progress": self._progress(),
@@ -314,6 +330,12 @@ class Record:
         if self.preallocates:
             found["preallocates"] = True
         return found
+
+    def _engine(self):
+        if self.share is None or self.cache is None:
+            return None
+        needed, available = self.cache
+        return {"share": self.share, "needed_bytes": needed, "available_bytes": available}
 
     def _reads(self):
         reads = sys.modules.get("oomph.reads")

@@ -65,29 +65,64 @@ _SHORTAGE = re.compile(r"\(([\d.]+) GiB KV cache is needed.*?cache memory \(([\d
 """What is needed for the cache of one request, and what is left for it."""
 
 
-def watch_cache(module: Library, refused: Callable[[Exception, int, int], object]) -> None:
+def watch_cache(
+    module: Library, refused: Callable[[Exception, int, int], object], enough: Callable[[int, int], object] | None = None
+) -> None:
     """Have `refused(error, needed, available)` called, in bytes, where an engine has too little left for one request.
 
     vLLM asks no allocator for its cache then: `module`, `vllm.v1.core.kv_cache_utils`, compares the two and raises a
-    `ValueError`.
+    `ValueError`. Where it does not, `enough(needed, available)` is called.
     """
     for name in ("_check_enough_kv_cache_memory", "check_enough_kv_cache_memory"):
         check = getattr(module, name, None)
         if check is not None:
-            setattr(module, name, _telling(check, refused))
+            setattr(module, name, _telling(check, refused, enough or (lambda needed, available: None)))
             return
 
 
-def _telling(check, refused):
+def _telling(check, refused, enough):
     @functools.wraps(check)
     def checked(*args, **kwargs):
         try:
-            return check(*args, **kwargs)
+            result = check(*args, **kwargs)
         except ValueError as error:
             refused(error, *shortage(str(error)))
             raise
+        compared = _compared(args)
+        if compared is not None:
+            enough(*compared)
+        return result
 
     return checked
+
+
+def _compared(arguments):
+    """What one request's cache needs and what is available, of a check's arguments; None where they are others."""
+    try:
+        available, needed = arguments[0], arguments[1]()
+        return int(needed), int(available)
+    except Exception:
+        # Releases before 0.13 hand over the configuration, and what is not known is left open.
+        return None
+
+
+def watch_share(module: Library, known: Callable[[float], object]) -> None:
+    """Have `known(share)` called before an engine divides up its cache, where the cache is what is left of its share of the
+    card; `module` is `vllm.v1.core.kv_cache_utils`."""
+    divide = getattr(module, "get_kv_cache_configs", None)
+    if divide is None:
+        return
+
+    @functools.wraps(divide)
+    def get_kv_cache_configs(vllm_config, *args, **kwargs):
+        cache = getattr(vllm_config, "cache_config", None)
+        fixed = [getattr(cache, name, None) for name in ("kv_cache_memory_bytes", "num_gpu_blocks_override")]
+        share = getattr(cache, "gpu_memory_utilization", None)
+        if share and not any(fixed):
+            known(float(share))
+        return divide(vllm_config, *args, **kwargs)
+
+    module.get_kv_cache_configs = get_kv_cache_configs
 
 
 def shortage(message: str) -> tuple[int, int]:

@@ -518,7 +518,9 @@ def _watch_vllm(module, watcher):
 def _watch_vllm_cache(module, watcher):
     from oomph import vllm
 
-    vllm.watch_cache(module, lambda *refusal: hook.guarded(watcher.engine_refused, *refusal))
+    record = watcher.record
+    vllm.watch_cache(module, lambda *refusal: hook.guarded(watcher.engine_refused, *refusal), record.note_cache)
+    vllm.watch_share(module, record.note_share)
 
 
 def _watch_vllm_engine(module, watcher):

@@ -32,6 +32,25 @@ class Cache(unittest.TestCase):
             module.check_enough_kv_cache_memory(1)
         self.assertEqual(reported, [(MESSAGE, 2 << 30, int(1.32 * 2**30))])
 
+    def test_what_suffices_is_reported_with_the_share(self):
+        def check(available, needed, longest):
+            return needed() <= available
+
+        def divide(config, specs):
+            return module._check_enough_kv_cache_memory(8, lambda: 3, 4096)
+
+        module = types.SimpleNamespace(_check_enough_kv_cache_memory=check, get_kv_cache_configs=divide)
+        heard = []
+        vllm.watch_cache(module, lambda *refusal: self.fail("enough"), lambda *sizes: heard.append(sizes))
+        vllm.watch_share(module, heard.append)
+        cache = types.SimpleNamespace(gpu_memory_utilization=0.9, kv_cache_memory_bytes=None)
+        self.assertTrue(module.get_kv_cache_configs(types.SimpleNamespace(cache_config=cache), []))
+        self.assertEqual(heard, [0.9, (3, 8)])
+        # A cache of a fixed size is no share of the card.
+        cache.kv_cache_memory_bytes = 1 << 30
+        module.get_kv_cache_configs(types.SimpleNamespace(cache_config=cache), specs=[])
+        self.assertEqual(heard, [0.9, (3, 8), (3, 8)])
+
     def test_another_release_without_the_check_is_left_alone(self):
         module = types.SimpleNamespace()
         vllm.watch_cache(module, lambda *refusal: self.fail("nothing to report"))

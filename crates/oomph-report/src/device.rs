@@ -115,6 +115,8 @@ pub enum CapacityKnown {
     Replayed,
     /// It is the peak on a card without a limit, where the cache is never given back.
     Peak,
+    /// It is computed from what an engine that takes a share of its card says that it needs.
+    Computed,
 }
 
 /// The memory of a card that a framework itself divides up. It grows by doubling, and may be taken whole at the start,

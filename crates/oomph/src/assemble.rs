@@ -27,7 +27,7 @@ mod weaknesses;
 
 use holding::{holding, smallest};
 use peaks::device;
-use probe::{add_foretold, add_found, add_probe, widen};
+use probe::{add_computed, add_foretold, add_found, add_probe, widen};
 use weaknesses::weaknesses;
 
 /// How many of the largest compiled programs are reported.
@@ -61,6 +61,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         }
         (Verdict::Fits, None, _) => {
             add_foretold(&mut devices, evidence.foretold);
+            add_computed(&mut devices, cards, run);
             for (device, spread) in devices.iter_mut().zip(evidence.spreads) {
                 widen(&mut device.peak, spread.as_ref());
             }

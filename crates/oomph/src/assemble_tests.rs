@@ -11,6 +11,7 @@ use oomph_ledger::{
     DeviceWord, HeaderWord, Kind, Ledger, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset,
     process_device_word, process_word,
 };
+use oomph_protocol::hook::HookEngine;
 
 use super::holding::{SMALLEST, SMALLEST_SPECIAL};
 use oomph_report::CapacityKnown;
@@ -134,6 +135,24 @@ fn a_program_that_fits() {
     assert!(peak.low_bytes < peak.process_bytes && peak.process_bytes < peak.high_bytes);
     assert!(report.fits_on.contains(&"rtx-3060".to_owned()) && !report.fits_on.contains(&"gtx-1650".to_owned()));
     assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+}
+
+/// Of 24 GB, 92 % are an engine's; with the smaller cards of the catalogue only its cache is smaller.
+#[test]
+fn an_engine_that_fits_says_itself_which_cards_do() {
+    let cards = [card("rtx-4090")];
+    let books = ledger(&cards, &[22_500], &[(7, 0, 22_500, 0)], &[]);
+    let mut reported = hook(7, &[(0, 22_300, 22_200)]);
+    reported.engine =
+        Some(HookEngine { share: 0.92, needed_bytes: 896 * MIB, available_bytes: (15 * 1024 + 174) * MIB });
+    let report = assemble(&cards, &run(books, vec![reported], 0), None);
+    let found = report.devices[0].smallest_capacity.as_ref().expect("it is computed");
+    assert_eq!(found.how, CapacityKnown::Computed);
+    assert!((8 * 1024 * MIB..8400 * MIB).contains(&found.capacity_bytes), "{}", found.capacity_bytes);
+    let smallest = &report.smallest[0];
+    assert!(smallest.capacity_bytes >= found.capacity_bytes, "{smallest:?}");
+    assert_eq!(smallest.spare_bytes, smallest.capacity_bytes - found.capacity_bytes, "contexts are in the figures");
+    assert!(report.fits_on.contains(&"rtx-3080".to_owned()) && !report.fits_on.contains(&"rtx-2070".to_owned()));
 }
 
 #[test]

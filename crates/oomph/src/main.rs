@@ -56,6 +56,7 @@ mod recovered;
 mod review;
 mod run;
 mod run_context;
+mod share;
 mod shell;
 mod shell_words;
 mod status;

@@ -289,6 +289,9 @@ pub struct HookReport {
     /// Libraries with a CUDA runtime of their own, by the start of the file's name, and whether the program asked them for
     /// a card.
     pub asked_for_card: BTreeMap<String, bool>,
+    /// The engine that takes a share of its card, where this process is one's.
+    #[serde(deserialize_with = "program::lenient")]
+    pub engine: Option<HookEngine>,
     /// The exception that ended the program.
     pub failure: Option<HookFailure>,
     /// The files below the program's folder that it read, where that was asked for.
@@ -301,6 +304,18 @@ pub struct HookReport {
     /// What the framework held when this was written; `None` in a dry run.
     #[serde(deserialize_with = "program::lenient")]
     pub memory_now: Option<HookMemoryNow>,
+}
+
+/// An engine of vLLM's. Its cache is what its share of the card leaves, and has to hold one request of the longest length.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HookEngine {
+    /// The share of the card that it takes, of 1.
+    pub share: f64,
+    /// What the cache has to hold, of the worker that has the least room.
+    pub needed_bytes: u64,
+    /// What the cache of that worker may take.
+    pub available_bytes: u64,
 }
 
 /// The exception that ended a program.

@@ -485,6 +485,14 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
             let text = "this is the peak on a card without a limit, whose cache is never given back";
             page.paragraph(2, 4, &[(Ink::Faint, text)]);
         }
+        (CapacityKnown::Computed, _) => {
+            let text = format!(
+                "vLLM takes a share of whatever card it gets; by its own figures {} suffice for a cache that holds one request \
+                 of the longest length; it was not run there",
+                size(found.capacity_bytes)
+            );
+            page.paragraph(2, 4, &[(Ink::Plain, &text)]);
+        }
         (CapacityKnown::Replayed, _) => {}
     }
     let noticeable = |reserved: u64| found.given_back_bytes > reserved / 100;

@@ -3,7 +3,7 @@
 use oomph_gpu::Catalogue;
 use oomph_report::{CapacityKnown, CardThatHolds, DeviceReport, Peak};
 
-use super::probe::with_less;
+use super::probe::{filled, with_less};
 use crate::cards::Card;
 use crate::observation::Observation;
 use crate::{architectures, pool};
@@ -23,7 +23,7 @@ pub(super) fn holding(
     let used: Vec<(&DeviceReport, &Card)> =
         devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
     let lean = |device: &DeviceReport| {
-        let need = replayed(device).or(device.need())?;
+        let need = foreseen(device).or(device.need())?;
         // What was found by runs is a capacity, of which the pool took what it may.
         let searched = device.smallest_capacity.as_ref().is_some_and(|found| found.how == CapacityKnown::Run);
         Some(if device.pool.is_some() && !searched { pool::without_slack(&need) } else { need })
@@ -37,6 +37,8 @@ pub(super) fn holding(
     // Every process that was on the card brings a context of its own, and those cost differently on different cards.
     let (device, peak, card) = most;
     let contexts = match peak.context_bytes.checked_div(card.gpu.context.expected_bytes) {
+        // The engine's figures are those of a whole card.
+        _ if is_computed(device) => 0,
         Some(contexts @ 1..) => contexts.min(device.processes.max(1).into()),
         _ => 1,
     };
@@ -73,10 +75,22 @@ pub(super) fn holding(
         .collect()
 }
 
-/// What a card has to hold by a replay of what ran on a larger one.
-fn replayed(device: &DeviceReport) -> Option<Peak> {
-    let found = device.smallest_capacity.as_ref().filter(|found| found.how == CapacityKnown::Replayed)?;
-    Some(with_less(&device.peak, found.given_back_bytes))
+/// What a card has to hold by a replay of what ran on a larger one, or by an engine's own figures.
+fn foreseen(device: &DeviceReport) -> Option<Peak> {
+    let found = device.smallest_capacity.as_ref()?;
+    match found.how {
+        CapacityKnown::Replayed => Some(with_less(&device.peak, found.given_back_bytes)),
+        CapacityKnown::Computed => {
+            let peak = device.needed.unwrap_or(device.peak);
+            let less = peak.process_bytes.saturating_sub(found.capacity_bytes);
+            Some(Peak { context_bytes: 0, ..filled(&with_less(&peak, less), found.capacity_bytes) })
+        }
+        CapacityKnown::Run | CapacityKnown::Peak => None,
+    }
+}
+
+fn is_computed(device: &DeviceReport) -> bool {
+    device.smallest_capacity.as_ref().is_some_and(|found| found.how == CapacityKnown::Computed)
 }
 
 /// Some of the smallest cards. Slices, laptops' cards and modules come in so many sizes that they would crowd out what

@@ -10,6 +10,7 @@ use crate::cards::Card;
 use crate::evidence::{Evidence, Foretold, Found};
 use crate::observation::Observation;
 use crate::pool;
+use crate::share::{self, Shared};
 
 /// Takes the smallest cards that were run for what the program needs. `whole` is the run on cards without a limit.
 pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Observation) {
@@ -51,7 +52,7 @@ pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Obs
 }
 
 /// A peak that fills a card: the rest is the room that the allocator needed to come that far.
-fn filled(peak: &Peak, capacity: u64) -> Peak {
+pub(super) fn filled(peak: &Peak, capacity: u64) -> Peak {
     let more = capacity.saturating_sub(peak.process_bytes);
     let (reserved, other) = match peak.reserved_bytes {
         Some(reserved) => (Some(reserved.saturating_add(more)), peak.other_bytes),
@@ -97,6 +98,70 @@ pub(super) fn add_foretold(devices: &mut [DeviceReport], foretold: &[Option<Fore
     }
 }
 
+/// Takes what an engine says of its cache for the smallest card that holds a program that fits. No run of it is needed, and
+/// none was made.
+pub(super) fn add_computed(devices: &mut [DeviceReport], cards: &[Card], run: &Observation) {
+    for (device, found) in devices.iter_mut().zip(computed(cards, run)) {
+        device.smallest_capacity = found.map(|(_, found)| found).or(device.smallest_capacity.take());
+    }
+}
+
+/// For each card what an engine's program took of it in a run that fits, and the smallest capacity by the engine's figures.
+fn computed(cards: &[Card], run: &Observation) -> Vec<Option<(Peak, SmallestCapacity)>> {
+    let peaks: Vec<(Peak, u32)> = cards
+        .iter()
+        .enumerate()
+        .map(|(index, card)| peak(index, card, run))
+        .map(|(peak, users, _)| (peak, users))
+        .collect();
+    let engines = share::engines(run, peaks.iter().filter(|(_, users)| *users > 0).count());
+    let of_card = |(index, card): (usize, &Card)| {
+        let (peak, users) = peaks[index];
+        let shared = Shared {
+            engines: &engines,
+            capacity_bytes: card.description(index).capacity_bytes,
+            peak_bytes: peak.process_bytes,
+            context_bytes: peak.context_bytes,
+        };
+        let capacity_bytes = shared.least_capacity().filter(|_| users > 0)?;
+        let found = SmallestCapacity {
+            capacity_bytes,
+            how: CapacityKnown::Computed,
+            fails_bytes: None,
+            reserved_bytes: None,
+            given_back_bytes: 0,
+            may_hold_bytes: None,
+            runs: 0,
+            ran_on: Vec::new(),
+        };
+        Some((peak, found))
+    };
+    cards.iter().enumerate().map(of_card).collect()
+}
+
+/// The same for a program that died, and of which a run on cards without a limit is known. Returns whether anything is
+/// known so: it is not where a card died, of those in bytes that were tried, that the figures say to suffice.
+fn add_engines_need(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, died_with: &[u64]) -> bool {
+    if judge(probe).0 != Verdict::Fits || !probe.is_done() {
+        return false;
+    }
+    let mut is_known = false;
+    for (device, computed) in devices.iter_mut().zip(computed(cards, probe)) {
+        let Some((peak, found)) = computed else { continue };
+        if died_with.iter().any(|&bytes| bytes >= found.capacity_bytes) {
+            return false;
+        }
+        let less = peak.process_bytes.saturating_sub(found.capacity_bytes);
+        device.needed = Some(filled(&with_less(&peak, less), found.capacity_bytes));
+        for oom in device.oom.iter_mut().chain(&mut device.caught_ooms) {
+            oom.would_need_bytes = Some(found.capacity_bytes);
+        }
+        device.smallest_capacity = Some(found);
+        is_known = true;
+    }
+    is_known
+}
+
 /// Takes a run on cards without a limit for what the program needs, where no smaller card could be searched for.
 pub(super) fn add_probe(
     devices: &mut [DeviceReport],
@@ -106,7 +171,10 @@ pub(super) fn add_probe(
     warnings: &mut Vec<String>,
 ) {
     if probe.takes_a_share() {
-        warnings.push(of_a_share(evidence.died_with));
+        let cards: Vec<Card> = cards.iter().map(Card::without_limit).collect();
+        if !add_engines_need(devices, &cards, probe, evidence.died_with) {
+            warnings.push(of_a_share(evidence.died_with));
+        }
         return;
     }
     let (verdict, _) = judge(probe);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use oomph_explain::snapshot::Requests;
 use oomph_launch::Output;
-use oomph_report::{DryRunReport, Verdict};
+use oomph_report::{CapacityKnown, DryRunReport, Verdict};
 
 use crate::assemble::{assemble, assemble_with};
 use crate::cards::Card;
@@ -319,11 +319,19 @@ impl Search<'_> {
         let (fullest, adapts) = (outlook.fullest, outlook.adapts);
         let died = self.died.then(|| self.cards[fullest].capacity_bytes()).flatten();
         if self.unlimited.takes_a_share() {
-            return Box::new(Rungs::above(died));
+            return Box::new(Rungs::above(died).beginning_with(self.computed(fullest)));
         }
         let dies = died.filter(|&bytes| self.cards.len() == 1 && (adapts || bytes < outlook.peaks[fullest]));
         let closeness = if adapts { Closeness::Adapting } else { Closeness::Exact };
         Box::new(Bracket::new(dies.unwrap_or(0), outlook.least[fullest], outlook.peaks[fullest], closeness))
+    }
+
+    /// The smallest capacity that should do for an engine, by its figures from the run without a limit.
+    fn computed(&self, card: usize) -> Option<u64> {
+        let cards = self.unlimited_cards();
+        let report = assemble(&cards, self.unlimited, None);
+        let found = report.devices.get(card)?.smallest_capacity.as_ref()?;
+        (found.how == CapacityKnown::Computed).then_some(found.capacity_bytes)
     }
 
     fn unlimited_cards(&self) -> Vec<Card> {

@@ -19,6 +19,8 @@ pub struct Rungs {
     high: usize,
     /// What was too small before the search, in bytes.
     dies: Option<u64>,
+    /// The first that should be enough.
+    guess: Option<usize>,
 }
 
 impl Rungs {
@@ -35,7 +37,13 @@ impl Rungs {
                 capacities.push(bytes);
             }
         }
-        Self { low: 0, high: capacities.len(), capacities, dies }
+        Self { low: 0, high: capacities.len(), capacities, dies, guess: None }
+    }
+
+    /// Begins with the smallest size that is no less than a capacity in bytes, and the one below.
+    pub fn beginning_with(mut self, least: Option<u64>) -> Self {
+        self.guess = least.map(|least| self.capacities.partition_point(|bytes| *bytes < least));
+        self
     }
 }
 
@@ -43,6 +51,15 @@ impl Border for Rungs {
     fn next(&self, jobs: usize) -> Vec<u64> {
         let open = self.high.saturating_sub(self.low);
         let count = jobs.clamp(1, 2).min(open);
+        if let Some(guess) = self.guess {
+            // Where the guess was too large or too small by one size, its neighbour is next; by more, all are open.
+            let near = [Some(guess), guess.checked_sub(1)].into_iter().flatten();
+            let near: Vec<u64> =
+                near.filter(|rung| (self.low..self.high).contains(rung)).map(|rung| self.capacities[rung]).collect();
+            if !near.is_empty() {
+                return near.into_iter().take(count).collect();
+            }
+        }
         (1..=count).map(|part| self.capacities[self.low + open * part / (count + 1)]).collect()
     }
 
@@ -66,6 +83,21 @@ impl Border for Rungs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_true_guess_takes_two_runs_and_a_wrong_one_a_few() {
+        for (guess, most) in [(39_u64, 2), (28, 8), (100, 8), (900, 8), (1, 8)] {
+            let border = 39 << 30;
+            let mut rungs = Rungs::above(Some(12 << 30)).beginning_with(Some(guess << 30));
+            let mut runs = 0;
+            while let Some(bytes) = rungs.next(1).first().copied() {
+                runs += 1;
+                rungs.record(bytes, (bytes >= border).then_some(bytes));
+            }
+            assert!(runs <= most, "{runs} runs from {guess}");
+            assert_eq!(rungs.answer(), rungs.capacities.iter().copied().find(|bytes| *bytes >= border), "{guess}");
+        }
+    }
 
     #[test]
     fn a_few_runs_find_the_smallest_size_that_holds_it() {
