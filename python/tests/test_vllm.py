@@ -46,7 +46,7 @@ class Cache(unittest.TestCase):
         cache = types.SimpleNamespace(gpu_memory_utilization=0.9, kv_cache_memory_bytes=None)
         self.assertTrue(module.get_kv_cache_configs(types.SimpleNamespace(cache_config=cache), []))
         self.assertEqual(heard, [0.9, (3, 8)])
-        # A cache of a fixed size is no share of the card.
+        # A cache of a fixed size is not a share of the card.
         cache.kv_cache_memory_bytes = 1 << 30
         module.get_kv_cache_configs(types.SimpleNamespace(cache_config=cache), specs=[])
         self.assertEqual(heard, [0.9, (3, 8), (3, 8)])

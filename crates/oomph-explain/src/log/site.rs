@@ -141,7 +141,7 @@ pub(crate) fn user_site(frames: &[Frame]) -> Option<Site> {
         "torch/nn/",
         "torch/autograd/",
         "torch/utils/",
-        // oomph's own wrappers, unpacked for a run, stand in the tracebacks of programs that it ran.
+        // oomph's own wrappers, unpacked for a run, are in the tracebacks of programs that it ran.
         "/python/oomph/",
     ];
     let frame = frames.iter().rev().find(|frame| {

@@ -18,7 +18,7 @@ pub const PART_OF_THE_EVALUATION: &str = "fewer-evaluation-batches";
 /// The remedy of [`share_of_an_engine`].
 pub const SHARE: &str = "lower-utilization";
 
-/// Whether an engine of vLLM's found too little of its share left for its cache: then a smaller share is no remedy.
+/// Whether an engine of vLLM's found too little of its share left for its cache: then a smaller share does not help.
 pub fn lacks_cache(oom: &HookOom) -> bool {
     oom.library_site.as_ref().is_some_and(|site| site.file.ends_with("vllm/v1/core/kv_cache_utils.py"))
 }
