@@ -3,7 +3,7 @@
 mod traces;
 
 use oomph_allocator::{BfcSettings, Capacity, Model, Script, Settings, Start, Version};
-use oomph_trace::{Device, Trace};
+use oomph_trace::{Action, Device, Trace};
 use traces::{allocate, collect, end_with, recorder};
 
 const MIB: u64 = 1 << 20;
@@ -153,4 +153,68 @@ fn what_the_program_can_do_without_does_not_end_a_replay() {
     assert_eq!((on(&yielding, 400).done_without, on(&yielding, 138).survived), (0, false));
     let smallest = |script: &Script| script.smallest_card(&pytorch(""), 0).unwrap().available;
     assert_eq!((smallest(&firm), smallest(&yielding)), (400 * MIB, 140 * MIB));
+}
+
+/// Iterations that each keep a block of another size than what they let go of, so that gaps are left, and give back what the
+/// one before made last.
+fn loop_that_keeps(iterations: usize) -> (Trace, Vec<usize>) {
+    let (mut native, mut device) = (recorder(), Device::default());
+    let mut ends = Vec::new();
+    let weights = allocate(&mut native, 40 * MIB);
+    let mut output = None;
+    for _ in 0..iterations {
+        let scratch = allocate(&mut native, 15 * MIB);
+        allocate(&mut native, 3 * MIB);
+        let next = allocate(&mut native, 7 * MIB);
+        native.free(scratch);
+        if let Some(before) = output.replace(next) {
+            native.free(before);
+        }
+        collect(&mut native, &mut device);
+        ends.push(device.events.iter().filter(|event| event.action == Action::Alloc).count());
+    }
+    native.free(weights);
+    collect(&mut native, &mut device);
+    (end_with(device, &native.state()), ends)
+}
+
+/// The events with which three iterations in a row end: each is the one before the next allocation.
+fn ends_of(trace: &Trace, counts: &[usize]) -> [usize; 3] {
+    let events = trace.devices[0].events.iter().enumerate();
+    let places: Vec<usize> =
+        events.filter(|(_, event)| event.action == Action::Alloc).map(|(index, _)| index).collect();
+    [places[counts[0]] - 1, places[counts[1]] - 1, places[counts[2]] - 1]
+}
+
+#[test]
+fn a_repeated_iteration_is_the_longer_loop() {
+    let (whole, _) = loop_that_keeps(60);
+    let (begun, counts) = loop_that_keeps(6);
+    let ends = ends_of(&begun, &counts[2..5]);
+    let repeated = script(&begun).repeated(ends, 54).unwrap();
+    assert_eq!(repeated.stays, 3 * MIB);
+    let whole = script(&whole);
+    for capacity in [Capacity::UNLIMITED, Capacity::card(200 * MIB, 0), Capacity::card(320 * MIB, 0)] {
+        let (one, other) = (
+            whole.replay(&pytorch(""), capacity, Start::Cold),
+            repeated.script.replay(&pytorch(""), capacity, Start::Cold),
+        );
+        assert_eq!((one.peak_reserved(), one.peak_allocated()), (other.peak_reserved(), other.peak_allocated()));
+        assert_eq!(one.survived, other.survived);
+    }
+    let smallest = |script: &Script| script.smallest_card(&pytorch(""), 0).unwrap().available;
+    assert_eq!(smallest(&whole), smallest(&repeated.script));
+    // The card of 200 MiB is full in a repetition that the events name.
+    let full = repeated.script.replay(&pytorch(""), Capacity::card(200 * MIB, 0), Start::Cold).oom.unwrap();
+    assert!((20..54).contains(&(full.event.unwrap() - repeated.first_event)), "{full:?}");
+}
+
+#[test]
+fn iterations_that_differ_are_not_repeated() {
+    let (begun, counts) = loop_that_keeps(6);
+    let ends = ends_of(&begun, &counts[2..5]);
+    let script = script(&begun);
+    assert!(script.repeated([ends[1], ends[1], ends[2]], 3).is_none(), "an iteration without requests");
+    assert!(script.repeated([ends[0], ends[1], ends[1] + 2], 3).is_none(), "one that is cut off");
+    assert_eq!(script.repeated(ends, 0).unwrap().script.len(), script.len());
 }
