@@ -15,7 +15,7 @@ use oomph_report::{
 use crate::cards::Card;
 use crate::evidence::Evidence;
 use crate::observation::{Cut, Observation, device_map};
-use crate::{activity, followed};
+use crate::{activity, followed, grown};
 
 mod fault;
 mod holding;
@@ -68,8 +68,10 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         }
         _ => {}
     }
-    let loops = followed::loops(run, &devices);
-    let verdict = followed::judge(verdict, &mut devices, &loops);
+    let loops = followed::loops(run, &devices, &[]);
+    let foreseen = if verdict == Verdict::Fits { grown::foresee(run, &devices, &loops) } else { Vec::new() };
+    let loops = if foreseen.is_empty() { loops } else { followed::loops(run, &devices, &foreseen) };
+    let verdict = followed::judge(verdict, &mut devices, &loops, &foreseen);
     weaknesses(run, verdict, &devices, cards, &mut warnings);
     let holding = match verdict {
         Verdict::Fits | Verdict::Oom | Verdict::Recovered => holding(&devices, cards, run, evidence.run_on),

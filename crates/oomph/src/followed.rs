@@ -7,6 +7,7 @@ use oomph_report::{
     DeviceReport, FollowedLoop, Growth, Holder, LoopKind, Oom, Peak, Phase, PhasePeak, Unreached, Verdict,
 };
 
+use crate::grown::Foreseen;
 use crate::observation::{Cut, Observation, device_map};
 
 /// The phases of the program on one card: of several processes, each phase's highest peak.
@@ -55,12 +56,12 @@ pub fn left_out_bytes(device: &DeviceReport, loops: &[FollowedLoop]) -> u64 {
     ends.filter_map(|growth| growth.at_end_bytes).max().unwrap_or(0).saturating_sub(allocated)
 }
 
-/// The loops that were shortened or grow, of all processes.
-pub fn loops(run: &Observation, devices: &[DeviceReport]) -> Vec<FollowedLoop> {
+/// The loops that were shortened or grow, of all processes. `foreseen` is what replays say of each card, if anything.
+pub fn loops(run: &Observation, devices: &[DeviceReport], foreseen: &[Option<Foreseen>]) -> Vec<FollowedLoop> {
     let mut loops: Vec<FollowedLoop> = Vec::new();
     for hook in &run.hooks.reports {
         for one in &hook.loops {
-            let growth = one.growth.as_ref().map(|growth| growth_of(hook, one, growth, run, devices));
+            let growth = one.growth.as_ref().map(|growth| growth_of(hook, one, growth, run, (devices, foreseen)));
             let known = loops.iter().position(|known| known.file == one.file && known.line == u64::from(one.line));
             let followed = FollowedLoop {
                 file: one.file.clone(),
@@ -91,7 +92,7 @@ fn growth_of(
     one: &HookFollowedLoop,
     growth: &HookGrowth,
     run: &Observation,
-    devices: &[DeviceReport],
+    (devices, foreseen): (&[DeviceReport], &[Option<Foreseen>]),
 ) -> Growth {
     let map = device_map(hook, &run.ledger);
     let index = map.get(&growth.device).copied().unwrap_or(growth.device as usize);
@@ -99,6 +100,11 @@ fn growth_of(
     let room = device.and_then(room_for_allocated).map(|most| most.saturating_sub(growth.peak_bytes));
     let more = room.filter(|_| growth.bytes_per_iteration > 0).map(|room| room / growth.bytes_per_iteration + 1);
     let more = more.filter(|more| growth.grows_for.is_none_or(|most| *more <= most));
+    let foreseen = foreseen.get(index).and_then(Option::as_ref);
+    let more = match foreseen.filter(|foreseen| foreseen.place == (one.file.clone(), one.line)) {
+        Some(foreseen) => foreseen.full_after,
+        None => more,
+    };
     let steps_of_one = u64::from(one.kind == LoopKind::Training);
     Growth {
         device: u32::try_from(index).unwrap_or(u32::MAX),
@@ -131,17 +137,25 @@ const GAPS: u64 = 100;
 
 /// Adds what iterations that were left out would have taken. A program whose memory grows beyond the card before its loop
 /// ends does not fit, though the shortened run did.
-pub fn judge(verdict: Verdict, devices: &mut [DeviceReport], loops: &[FollowedLoop]) -> Verdict {
+pub fn judge(
+    verdict: Verdict,
+    devices: &mut [DeviceReport],
+    loops: &[FollowedLoop],
+    foreseen: &[Option<Foreseen>],
+) -> Verdict {
     if verdict != Verdict::Fits {
         return verdict;
     }
+    let foreseen_of = |index: u32| foreseen.get(index as usize).and_then(Option::as_ref);
     for device in devices.iter_mut() {
         let more = left_out_bytes(device, loops);
         if more > 0 {
             let mut needed = grown(&device.needed.unwrap_or(device.peak), more);
-            // Where it fits at all, it does so because the cache is given back.
-            if let Some(most) = device.capacity_bytes {
-                let others = device.peak.context_bytes.saturating_add(device.peak.other_bytes);
+            let others = device.peak.context_bytes.saturating_add(device.peak.other_bytes);
+            if let Some(foreseen) = foreseen_of(device.index) {
+                needed = reserving(&needed, foreseen.allocator_bytes, others);
+            } else if let Some(most) = device.capacity_bytes {
+                // Where it fits at all, it does so because the cache is given back.
                 let least = needed.allocated_bytes.unwrap_or(0).saturating_add(others);
                 needed.process_bytes = needed.process_bytes.min(most.max(least));
             }
@@ -150,12 +164,19 @@ pub fn judge(verdict: Verdict, devices: &mut [DeviceReport], loops: &[FollowedLo
             device.smallest_capacity = None;
         }
     }
+    let unforeseen = |growth: &Growth| foreseen_of(growth.device).is_none();
     let fatal = loops.iter().filter_map(|one| Some((one, one.growth.as_ref()?))).find(|(one, growth)| {
+        if !unforeseen(growth) {
+            return false;
+        }
         let last = one.of.filter(|_| growth.at_end_bytes.is_some());
         growth.full_in_iteration.zip(last).is_some_and(|(full, last)| full <= last)
     });
     // A card is full a little before what is allocated fills it, because blocks leave gaps.
     let over = devices.iter().find(|device| {
+        if let Some(foreseen) = foreseen_of(device.index) {
+            return foreseen.full_after.is_some();
+        }
         let allocated = device.needed.and_then(|needed| needed.allocated_bytes).unwrap_or(0);
         let room = room_for_allocated(device).map(|room| room - room / GAPS);
         left_out_bytes(device, loops) > 0 && room.is_some_and(|room| allocated > room)
@@ -187,6 +208,19 @@ pub fn judge(verdict: Verdict, devices: &mut [DeviceReport], loops: &[FollowedLo
         instead: None,
     });
     Verdict::Oom
+}
+
+/// A peak with so much reserved, in bytes, and so much of others.
+fn reserving(peak: &Peak, reserved: u64, others: u64) -> Peak {
+    let doubt = (peak.process_bytes.saturating_sub(peak.low_bytes), peak.high_bytes.saturating_sub(peak.process_bytes));
+    let process_bytes = others.saturating_add(reserved);
+    Peak {
+        process_bytes,
+        reserved_bytes: Some(reserved),
+        low_bytes: process_bytes.saturating_sub(doubt.0),
+        high_bytes: process_bytes.saturating_add(doubt.1),
+        ..*peak
+    }
 }
 
 /// A peak with more bytes allocated.

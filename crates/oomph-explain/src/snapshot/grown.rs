@@ -20,6 +20,22 @@ pub struct GrownAt {
     pub bytes: u64,
 }
 
+/// The events with which three iterations in a row ended, given as the numbers of allocations that had been made on the card
+/// since the process began. What is given back before the next allocation belongs to an iteration. `None` where the recording does not reach so far back.
+pub fn ends_of_iterations(trace: &Trace, names: &Names, device: u32, moments: &[u64]) -> Option<[usize; 3]> {
+    let events = &trace.devices.iter().find(|one| one.index == device)?.events;
+    let allocations: Vec<usize> =
+        events.iter().enumerate().filter(|(_, event)| event.action == Action::Alloc).map(|(index, _)| index).collect();
+    let before = names.allocations_before(device, allocations.len())?;
+    let last_of = |moment: u64| {
+        let recorded = usize::try_from(moment.checked_sub(before)?).ok()?;
+        let next = allocations.get(recorded).copied().or((recorded == allocations.len()).then_some(events.len()));
+        next?.checked_sub(1)
+    };
+    let &[first, second, third] = moments else { return None };
+    Some([last_of(first)?, last_of(second)?, last_of(third)?])
+}
+
 /// The line that allocated most of what was allocated on a card between two moments and was still there at a third. A
 /// moment is the number of allocations that had been made on the card since the process began. `None` where the
 /// recording does not reach so far back, or where nothing stayed.

@@ -51,7 +51,7 @@ pub use explanation::{
     SmallestCard, Source, StackGroup, Verdict, WhatIf,
 };
 pub use groups::phase_name;
-pub use grown::{GrownAt, grown_at};
+pub use grown::{GrownAt, ends_of_iterations, grown_at};
 pub use history::{History, HistoryBlock, HistoryRange, history};
 pub use names::{Names, NamesError};
 pub use options::{At, AtError, Card, Options};
