@@ -51,3 +51,11 @@ pub struct Foretold {
     /// What the allocator reserves without a limit.
     pub reserved: u64,
 }
+
+impl Foretold {
+    /// Whether the replay was of all that reserved so much, in bytes: a process that is killed while others end leaves a
+    /// recording of its beginning.
+    pub fn is_whole(&self, reserved: u64) -> bool {
+        self.reserved >= reserved - reserved / 50
+    }
+}

@@ -79,7 +79,7 @@ pub(super) fn widen(peak: &mut Peak, spread: Option<&Spread>) {
 pub(super) fn add_foretold(devices: &mut [DeviceReport], foretold: &[Option<Foretold>]) {
     for (device, foretold) in devices.iter_mut().zip(foretold) {
         let (Some(found), Some(reserved)) = (foretold, device.peak.reserved_bytes) else { continue };
-        if device.pool.is_some() || found.firm > reserved {
+        if device.pool.is_some() || found.firm > reserved || !found.is_whole(reserved) {
             continue;
         }
         let given_back_bytes = reserved - found.firm;
@@ -268,6 +268,7 @@ fn need_seen(
     }
     // The cache is never given back on a card without a limit.
     if let Some((found, reserved)) = foretold.zip(needed.reserved_bytes)
+        && found.is_whole(reserved)
         && early
         && device.pool.is_none()
     {

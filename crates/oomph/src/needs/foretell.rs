@@ -5,6 +5,7 @@ use oomph_explain::snapshot::{Options, Requests, requests};
 
 use crate::evidence::Foretold;
 use crate::observation::{Observation, device_map};
+use crate::recordings::ProcessMemory;
 
 /// Up to this many requests the smallest card is searched for to the end, which takes some dozens of replays.
 const SEARCHED: usize = 300_000;
@@ -25,7 +26,7 @@ pub fn recorded(run: &Observation, cards: usize) -> Vec<Option<Requests>> {
 
 /// What replays say of each card of a run.
 pub fn foretold(recorded: &[Option<Requests>]) -> Vec<Option<Foretold>> {
-    recorded.iter().map(|requests| requests.as_ref().and_then(of_requests)).collect()
+    recorded.iter().map(|requests| requests.as_ref().and_then(smallest_of)).collect()
 }
 
 /// How far it may come out otherwise on a real card. `available` is what the allocator can take of each card, in bytes:
@@ -51,9 +52,18 @@ pub fn spreads(
     recorded.iter().enumerate().map(of_card).collect()
 }
 
-/// The recorded requests, with the card of the run on which they were made.
+/// The recorded requests of one process, with the card of the run on which they were made.
+pub fn recorded_by(run: &Observation, pid: u32) -> Vec<(usize, Requests)> {
+    of_processes(run, |process| process.pid == pid)
+}
+
+/// The recorded requests of all.
 fn of_cards(run: &Observation) -> Vec<(usize, Requests)> {
-    let of_process = |process: &crate::recordings::ProcessMemory| {
+    of_processes(run, |_| true)
+}
+
+fn of_processes(run: &Observation, is_one: impl Fn(&ProcessMemory) -> bool) -> Vec<(usize, Requests)> {
+    let of_process = |process: &ProcessMemory| {
         let hook = run.hooks.reports.iter().find(|hook| hook.pid == process.pid);
         let map = hook.map(|hook| device_map(hook, &run.ledger)).unwrap_or_default();
         let options = Options { version: hook.and_then(version), ..Options::default() };
@@ -61,7 +71,7 @@ fn of_cards(run: &Observation) -> Vec<(usize, Requests)> {
         let all = requests(&process.trace, &options, process.names.as_ref());
         all.into_iter().map(|requests| (card(requests.index), requests)).collect::<Vec<_>>()
     };
-    run.memory.iter().flat_map(of_process).collect()
+    run.memory.iter().filter(|process| is_one(process)).flat_map(of_process).collect()
 }
 
 /// How many processes took memory of a card.
@@ -75,7 +85,8 @@ fn version(hook: &oomph_launch::HookReport) -> Option<oomph_allocator::Version> 
     hook.frameworks.get("torch")?.parse().ok()
 }
 
-fn of_requests(requests: &Requests) -> Option<Foretold> {
+/// What the allocator can do with, by replays of what was requested.
+pub fn smallest_of(requests: &Requests) -> Option<Foretold> {
     let free = requests.firm.replay(&requests.model, Capacity::UNLIMITED, Start::Cold);
     let smallest = |script: &Script| {
         let found = if script.len() > SEARCHED {

@@ -27,6 +27,7 @@ use crate::trial::{Runner, Stop};
 
 use bracket::{Bracket, Closeness, GRANULE};
 use foretell::{foretold, recorded, spreads};
+pub use foretell::{recorded_by, smallest_of};
 use rungs::Rungs;
 
 /// The most runs of a search.
@@ -244,6 +245,15 @@ impl Search<'_> {
                     continue;
                 }
                 let report = assemble(cards, &run, None);
+                if report.verdict == Verdict::Failed {
+                    // A run that ends in another error says nothing of the card.
+                    let last =
+                        run.stderr_tail.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+                    let size = oomph_gpu::size::format(bytes);
+                    (self.tell)(&format!("it failed on a card of {size}, and not for lack of memory: {last}"));
+                    is_over = true;
+                    continue;
+                }
                 tried.push((bytes, report.verdict == Verdict::Fits));
                 if report.verdict != Verdict::Fits {
                     border.record(bytes, None);
@@ -297,7 +307,8 @@ impl Search<'_> {
         let replayed = foretold(&outlook.requests);
         outlook.least = (0..outlook.peaks.len())
             .map(|card| {
-                replayed[card].map_or(outlook.peaks[card], |found| found.least.saturating_add(outlook.outside(card)))
+                let whole = replayed[card].filter(|found| found.is_whole(outlook.reserved[card].unwrap_or(0)));
+                whole.map_or(outlook.peaks[card], |found| found.least.saturating_add(outlook.outside(card)))
             })
             .map(|bytes| bytes.next_multiple_of(GRANULE))
             .collect();
