@@ -4,6 +4,7 @@ loops."""
 from __future__ import annotations
 
 import functools
+import inspect
 
 from oomph import hook
 from oomph.loops.loop import LibraryLoop
@@ -69,7 +70,8 @@ def _after(cls, name, callback):
 def _begin(owner, course, total, **facts):
     """A loop of Lightning begins to run; the one that it ran before is over."""
     _end(owner, course)
-    code = type(owner).run.__code__
+    # Lightning's own, not what is wrapped around it here.
+    code = inspect.unwrap(type(owner).run).__code__
     count = int(total) if isinstance(total, (int, float)) and 0 < total < float("inf") else None
     loop = owner._oomph_loop = LibraryLoop(course, code.co_filename, code.co_firstlineno, count, **facts)
     loop.begin()
