@@ -59,3 +59,14 @@ impl Foretold {
         self.reserved >= reserved - reserved / 50
     }
 }
+
+/// What replays say of one card on which memory grows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// The loop: its file and its line.
+    pub place: (String, u32),
+    /// What the allocator has to be able to take for the whole loop, in bytes.
+    pub allocator_bytes: u64,
+    /// The iteration, from 1 and counted from the last that was run, in which this card is full; `None` where it is not.
+    pub full_after: Option<u64>,
+}

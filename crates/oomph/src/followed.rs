@@ -7,7 +7,7 @@ use oomph_report::{
     DeviceReport, FollowedLoop, Growth, Holder, LoopKind, Oom, Peak, Phase, PhasePeak, Unreached, Verdict,
 };
 
-use crate::grown::Foreseen;
+use crate::evidence::Foreseen;
 use crate::observation::{Cut, Observation, device_map};
 
 /// The phases of the program on one card: of several processes, each phase's highest peak.

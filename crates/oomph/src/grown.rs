@@ -6,23 +6,13 @@ use oomph_explain::snapshot::{Requests, ends_of_iterations, grown_at};
 use oomph_launch::{HookFollowedLoop, HookReport};
 use oomph_report::{DeviceReport, DryRunReport, FollowedLoop, Growth, Site};
 
+use crate::evidence::Foreseen;
 use crate::followed::left_out_bytes;
-use crate::needs;
+use crate::foretell;
 use crate::observation::{Observation, device_map};
 
 /// With more requests than these a replay would take seconds.
 const MOST_REQUESTS: usize = 4_000_000;
-
-/// What replays say of one card on which memory grows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Foreseen {
-    /// The loop: its file and its line.
-    pub place: (String, u32),
-    /// What the allocator has to be able to take for the whole loop, in bytes.
-    pub allocator_bytes: u64,
-    /// The iteration, from 1 and counted from the last that was run, in which this card is full; `None` where it is not.
-    pub full_after: Option<u64>,
-}
 
 /// What the iterations that were left out would have made of the memory of each card: the last one that was recorded is
 /// replayed as often as the loop would have gone on. Blocks that stay leave gaps that nothing fits into, so that a card
@@ -48,7 +38,7 @@ fn of_process(
         let growth = one.growth.as_ref();
         growth.is_some_and(|growth| map.get(&growth.device).copied().unwrap_or(growth.device as usize) == index)
     };
-    let (_, requests) = needs::recorded_by(run, hook.pid).into_iter().find(|(card, _)| *card == index)?;
+    let (_, requests) = foretell::recorded_by(run, hook.pid).into_iter().find(|(card, _)| *card == index)?;
     let requests = Some(requests).filter(|requests| !requests.truncated)?;
     hook.loops.iter().filter(of_card).find_map(|one| of_loop(run, hook, one, &requests, device, more))
 }
@@ -89,7 +79,7 @@ fn of_loop(
         repetition.map_or(u64::from(times), |before| before as u64 + 1)
     });
     let whole = Requests { firm: firm.script, yielding: yielding.map(|found| found.script), ..requests.clone() };
-    let allocator_bytes = needs::smallest_of(&whole)?.least;
+    let allocator_bytes = foretell::smallest_of(&whole)?.least;
     Some(Foreseen { place: (one.file.clone(), one.line), allocator_bytes, full_after })
 }
 

@@ -37,6 +37,7 @@ mod failure;
 mod fix;
 mod fleet;
 mod followed;
+mod foretell;
 mod fork_runner;
 mod gpus;
 mod grown;

@@ -5,7 +5,6 @@
 //! confirm and correct it.
 
 mod bracket;
-mod foretell;
 mod rungs;
 
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use crate::cards::Card;
 use crate::changes::Changes;
 use crate::evidence::{Evidence, Found};
 use crate::followed;
+use crate::foretell::{self, foretold, recorded, spreads};
 use crate::fork_runner::ForkRunner;
 use crate::observation::Observation;
 use crate::pool;
@@ -26,8 +26,6 @@ use crate::run_context::{Ended, RunContext, RunRequest};
 use crate::trial::{Runner, Stop};
 
 use bracket::{Bracket, Closeness, GRANULE};
-use foretell::{foretold, recorded, spreads};
-pub use foretell::{recorded_by, smallest_of};
 use rungs::Rungs;
 
 /// The most runs of a search.
