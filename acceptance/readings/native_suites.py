@@ -124,7 +124,9 @@ def main():
         failed = "%d: %s" % (below // MIB, whole(asked, below, program))
     if report.get("fits_on"):
         smallest = report["fits_on"][0]
-        again, _ = run([asked.oomph, "dry-run", "--gpu", smallest, "--until-exit", "--no-probe", "--format", "json", "--",
+        count = asked.gpu.partition(":")[2]
+        cards = "%s:%s" % (smallest, count) if count else smallest
+        again, _ = run([asked.oomph, "dry-run", "--gpu", cards, "--until-exit", "--no-probe", "--format", "json", "--",
                         *program])
         smallest_held = again["verdict"]
     remarks = (report.get("activity") or {}).get("remarks") or [""]

@@ -58,12 +58,39 @@ pub fn trials() -> Vec<Trial> {
     let all: Programs =
         toml::from_str(include_str!("../../programs/leaks/programs.toml")).expect("programs.toml lists programs");
     let python = python_by_hand();
+    let forecast = tried("leaks::forecast", || forecast().map_err(|error| Failed::from(format!("{error:#}"))));
     let here = all.program.into_iter().filter(|program| python.is_some() || program.ci && program.packages.is_empty());
     here.map(|program| {
         let (name, python) = (format!("leaks::{}", program.program.trim_end_matches(".py")), python.clone());
         tried(name, move || holds(&program, python.as_deref()).map_err(|error| Failed::from(format!("{error:#}"))))
     })
+    .chain([forecast])
     .collect()
+}
+
+/// A loop of 400 steps that is not run to the end: the step in which the card is full, and what the loop needs, are those of
+/// the whole program.
+fn forecast() -> Result<()> {
+    let run = |options: &[&str]| -> Result<(Finished, Value)> {
+        let run = Run::json(CARD, TORCH_2_15)?.args(["--no-probe"]).args(options);
+        let finished = run.program(&["sums_errors.py"]).finish()?;
+        let report = finished.report()?;
+        Ok((finished, report))
+    };
+    let (finished, foreseen) = run(&["--vram", "2GiB", "--budget", "1s"])?;
+    let oom = |report: &Value| report["devices"][0]["oom"].clone();
+    finished.ensure(oom(&foreseen)["forecast"] == true, "it was run to its death")?;
+    let step = |report: &Value| oom(report)["step"].as_u64().context("no step");
+    let (_, whole) = run(&["--vram", "2GiB", "--until-exit"])?;
+    let apart = step(&foreseen)?.abs_diff(step(&whole)?);
+    finished.ensure(apart <= 1, format!("step {} is foreseen, and it is {}", step(&foreseen)?, step(&whole)?))?;
+
+    let needed = oom(&foreseen)["would_need_bytes"].as_u64().context("no need")?;
+    for (bytes, verdict) in [(needed + (1 << 20), "fits"), (needed - needed / 100, "oom")] {
+        let (ran, report) = run(&["--vram", &format!("{}MiB", bytes >> 20), "--until-exit"])?;
+        ran.ensure(report["verdict"] == verdict, format!("with {bytes} of {needed}: {}", report["verdict"]))?;
+    }
+    Ok(())
 }
 
 /// `oomph` on the program, in a folder that has a copy of all of them.

@@ -11,6 +11,8 @@ pub struct Repeated {
     pub script: Script,
     /// The first event that no recorded request has.
     pub first_event: usize,
+    /// How many iterations that allocate as much follow the repetitions: they were recorded.
+    pub followed_by: usize,
     /// What one repetition leaves allocated, in bytes as they were requested.
     pub stays: u64,
 }
@@ -45,6 +47,9 @@ impl Script {
         if made.is_empty() || sizes(&self.steps[begin..middle]) != made {
             return None;
         }
+
+        let rest = sizes(&self.steps[end..]);
+        let followed_by = rest.chunks(made.len()).take_while(|iteration| **iteration == made).count();
 
         let mut renamed = Renamed::new(self);
         renamed.all(self, 0..begin);
@@ -90,7 +95,7 @@ impl Script {
             }
         }
         renamed.all(self, end..self.steps.len());
-        Some(Repeated { script: renamed.script(self), first_event, stays })
+        Some(Repeated { script: renamed.script(self), first_event, followed_by, stays })
     }
 }
 

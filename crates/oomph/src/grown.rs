@@ -76,7 +76,9 @@ fn of_loop(
     let full_after = full.map(|failure| {
         let repetition = failure.event.and_then(|event| event.checked_sub(firm.first_event));
         // What fails of the requests after the loop fails when it is over.
-        repetition.map_or(u64::from(times), |before| before as u64 + 1)
+        let repetition = repetition.map_or(times as usize, |before| before + 1);
+        // The repetitions are put before the last iterations that were run.
+        repetition.saturating_sub(firm.followed_by).max(1) as u64
     });
     let whole = Requests { firm: firm.script, yielding: yielding.map(|found| found.script), ..requests.clone() };
     let allocator_bytes = foretell::smallest_of(&whole)?.least;
