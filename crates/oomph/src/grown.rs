@@ -12,7 +12,7 @@ use crate::foretell;
 use crate::observation::{Observation, device_map};
 
 /// With more requests than these a replay would take seconds.
-const MOST_REQUESTS: usize = 4_000_000;
+const MOST_REQUESTS: usize = 2_000_000;
 
 /// What the iterations that were left out would have made of the memory of each card: the last one that was recorded is
 /// replayed as often as the loop would have gone on. Blocks that stay leave gaps that nothing fits into, so that a card
@@ -55,12 +55,13 @@ fn of_loop(
     let memory = run.memory.iter().find(|memory| memory.pid == hook.pid)?;
     let ends = ends_of_iterations(&memory.trace, memory.names.as_ref()?, growth.device, &growth.allocations)?;
     let once = requests.firm.repeated(ends, 1)?;
-    // An iteration that does other things than most would mislead.
+    // An iteration that does other things than most would mislead. Blocks are a little larger than what is requested of
+    // them, or up to 1 MiB where no more is left of a free one.
     let rate = growth.bytes_per_iteration;
-    if once.stays.abs_diff(rate) > rate / 10 {
+    if once.stays > rate + rate / 10 || once.stays < rate / 3 * 2 {
         return None;
     }
-    let times = u32::try_from(more.div_ceil(once.stays.max(1))).ok()?;
+    let times = u32::try_from(more.div_ceil(rate.max(1))).ok()?;
     let of_one = once.script.len() - requests.firm.len();
     if of_one.saturating_mul(times as usize).saturating_add(requests.firm.len()) > MOST_REQUESTS {
         return None;
