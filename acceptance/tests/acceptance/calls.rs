@@ -85,7 +85,9 @@ fn heat(way: &str) -> Result<()> {
 
 /// A program that keeps a buffer for each frame dies: the line, how much each frame adds, and this before all else.
 fn frames() -> Result<()> {
-    let run = Run::dry_run()?.args(["--gpu", "rtx-3060", "--no-probe", "--format", "json"]).with(CUDA_13_2);
+    // What it builds is run again.
+    let options = ["--gpu", "rtx-3060", "--no-probe", "--allow-writes", "--format", "json"];
+    let run = Run::dry_run()?.args(options).with(CUDA_13_2);
     let program = run.folder().join("frames");
     let program = program.to_str().context("the temporary folder has no plain name")?;
     let mut run = run.program(&["acceptance/programs/cuda/build.py", "frames.cu", program]);
