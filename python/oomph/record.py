@@ -114,8 +114,8 @@ class Record:
         """Why something other than the cards did the work, in a sentence; None where nothing did."""
         self.asked_for_card: dict[str, bool] = {}
         """Libraries with a CUDA runtime of their own, by the start of the file's name: whether the program asked for a card."""
-        self.share: float | None = None
-        """The share of its card that an engine of vLLM's takes, where its cache is what is left of it."""
+        self.shares: list[float | None] = []
+        """The share of its card that each engine of vLLM's takes; None where its cache is not what is left of it."""
         self.cache: tuple[int, int] | None = None
         """What one request of the longest length needs of that cache, and what the cache has, in bytes."""
         self.failure: HookFailure | None = None
@@ -249,9 +249,9 @@ class Record:
             if site:
                 self.oom["site"] = site
 
-    def note_share(self, share: float) -> None:
-        """Remember which share of the card an engine takes."""
-        self.share = share
+    def note_share(self, share: float | None) -> None:
+        """Remember that an engine starts, and which share of the card it takes."""
+        self.shares.append(share)
 
     def note_cache(self, needed: int, available: int) -> None:
         """Remember what an engine's cache needs at least and has, in bytes; of several workers the one with the least room."""
@@ -332,10 +332,11 @@ class Record:
         return found
 
     def _engine(self):
-        if self.share is None or self.cache is None:
+        # Of several engines in one process it is not known which of them were there together.
+        if len(self.shares) != 1 or self.shares[0] is None or self.cache is None:
             return None
         needed, available = self.cache
-        return {"share": self.share, "needed_bytes": needed, "available_bytes": available}
+        return {"share": self.shares[0], "needed_bytes": needed, "available_bytes": available}
 
     def _reads(self):
         reads = sys.modules.get("oomph.reads")

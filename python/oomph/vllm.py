@@ -102,13 +102,13 @@ def _compared(arguments):
         available, needed = arguments[0], arguments[1]()
         return int(needed), int(available)
     except Exception:
-        # Releases before 0.13 hand over the configuration, and what is not known is left open.
+        # Another release may hand over something else; what is not known is left open.
         return None
 
 
-def watch_share(module: Library, known: Callable[[float], object]) -> None:
-    """Have `known(share)` called before an engine divides up its cache, where the cache is what is left of its share of the
-    card; `module` is `vllm.v1.core.kv_cache_utils`."""
+def watch_share(module: Library, known: Callable[[float | None], object]) -> None:
+    """Have `known(share)` called before an engine divides up its cache, with the share of the card of which the cache is what
+    is left, or None for a cache of a fixed size; `module` is `vllm.v1.core.kv_cache_utils`."""
     divide = getattr(module, "get_kv_cache_configs", None)
     if divide is None:
         return
@@ -118,8 +118,7 @@ def watch_share(module: Library, known: Callable[[float], object]) -> None:
         cache = getattr(vllm_config, "cache_config", None)
         fixed = [getattr(cache, name, None) for name in ("kv_cache_memory_bytes", "num_gpu_blocks_override")]
         share = getattr(cache, "gpu_memory_utilization", None)
-        if share and not any(fixed):
-            known(float(share))
+        known(float(share) if isinstance(share, (int, float)) and not any(fixed) else None)
         return divide(vllm_config, *args, **kwargs)
 
     module.get_kv_cache_configs = get_kv_cache_configs

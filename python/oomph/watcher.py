@@ -519,8 +519,12 @@ def _watch_vllm_cache(module, watcher):
     from oomph import vllm
 
     record = watcher.record
-    vllm.watch_cache(module, lambda *refusal: hook.guarded(watcher.engine_refused, *refusal), record.note_cache)
-    vllm.watch_share(module, record.note_share)
+    vllm.watch_cache(
+        module,
+        lambda *refusal: hook.guarded(watcher.engine_refused, *refusal),
+        lambda *sizes: hook.guarded(record.note_cache, *sizes),
+    )
+    vllm.watch_share(module, lambda share: hook.guarded(record.note_share, share))
 
 
 def _watch_vllm_engine(module, watcher):

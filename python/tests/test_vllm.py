@@ -4,6 +4,7 @@ import types
 import unittest
 
 from oomph import vllm
+from oomph.record import Record
 
 MESSAGE = (
     "To serve at least one request with the model's max seq len (131072), (2.0 GiB KV cache is needed, which is larger "
@@ -49,7 +50,17 @@ class Cache(unittest.TestCase):
         # A cache of a fixed size is not a share of the card.
         cache.kv_cache_memory_bytes = 1 << 30
         module.get_kv_cache_configs(types.SimpleNamespace(cache_config=cache), specs=[])
-        self.assertEqual(heard, [0.9, (3, 8), (3, 8)])
+        self.assertEqual(heard, [0.9, (3, 8), None, (3, 8)])
+
+    def test_the_record_has_the_figures_of_a_single_engine(self):
+        record = Record("")
+        record.note_cache(3, 8)
+        self.assertIsNone(record.as_dict()["engine"], "its share is not known")
+        record.note_share(0.9)
+        record.note_cache(3, 5)
+        self.assertEqual(record.as_dict()["engine"], {"share": 0.9, "needed_bytes": 3, "available_bytes": 5})
+        record.note_share(0.9)
+        self.assertIsNone(record.as_dict()["engine"], "two engines")
 
     def test_another_release_without_the_check_is_left_alone(self):
         module = types.SimpleNamespace()

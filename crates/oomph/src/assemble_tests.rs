@@ -278,6 +278,17 @@ fn what_a_replay_says_of_the_cache_makes_smaller_cards_do() {
     assert!(report.smallest.iter().all(|card| !card.confirmed));
 }
 
+/// A process that is killed while others end leaves a recording of its beginning, whose replay needs next to nothing.
+#[test]
+fn a_recording_that_lacks_its_end_foretells_nothing() {
+    let cards = [card("rtx-3090")];
+    let first = run(ledger(&cards, &[16_500], &[(7, 0, 16_500, 0)], &[]), vec![hook(7, &[(0, 16_300, 9_000)])], 0);
+    let foretold = [Some(Foretold { firm: 700 * MIB, least: 700 * MIB, reserved: 900 * MIB })];
+    let report = assemble_with(&cards, &first, &Evidence { foretold: &foretold, ..Evidence::default() });
+    assert_eq!(report.devices[0].smallest_capacity, None);
+    assert!(!report.fits_on.contains(&"rtx-3060".to_owned()));
+}
+
 #[test]
 fn a_refusal_that_no_framework_explains_is_a_verdict() {
     let cards = [card("rtx-3060")];

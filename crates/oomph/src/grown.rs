@@ -137,3 +137,31 @@ pub fn tell(report: &mut DryRunReport, run: &Observation) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use oomph_report::Holder;
+
+    use super::*;
+
+    #[test]
+    fn the_line_to_change_is_the_users() {
+        let batch = "/v/site-packages/lightning/fabric/utilities/apply_func.py";
+        let growth = |allocated: Option<&str>, kept: &str| Growth {
+            site: allocated.map(|file| Site {
+                file: file.into(),
+                line: 104,
+                function: "batch_to".into(),
+                text: None,
+                cell: None,
+            }),
+            holders: vec![Holder { name: "total".into(), kind: "running-total".into(), file: kept.into(), line: 40 }],
+            ..Growth::default()
+        };
+        let line = |growth: &Growth| line_to_change(growth).map(|site| (site.file, site.line));
+        assert_eq!(line(&growth(Some(batch), "gan.py")), Some(("gan.py".into(), 40)));
+        assert_eq!(line(&growth(None, "gan.py")), Some(("gan.py".into(), 40)));
+        assert_eq!(line(&growth(Some("train.py"), "gan.py")), Some(("train.py".into(), 104)));
+        assert_eq!(line(&growth(Some(batch), batch)), Some((batch.into(), 104)), "no line is the user's");
+    }
+}

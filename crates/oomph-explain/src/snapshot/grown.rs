@@ -21,7 +21,8 @@ pub struct GrownAt {
 }
 
 /// The events with which three iterations in a row ended, given as the numbers of allocations that had been made on the card
-/// since the process began. What is given back before the next allocation belongs to an iteration. `None` where the recording does not reach so far back.
+/// since the process began. What is given back before the next allocation belongs to an iteration. `None` where the recording
+/// does not reach so far back.
 pub fn ends_of_iterations(trace: &Trace, names: &Names, device: u32, moments: &[u64]) -> Option<[usize; 3]> {
     let events = &trace.devices.iter().find(|one| one.index == device)?.events;
     let allocations: Vec<usize> =

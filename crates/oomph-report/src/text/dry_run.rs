@@ -487,8 +487,8 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
         }
         (CapacityKnown::Computed, _) => {
             let text = format!(
-                "vLLM takes a share of whatever card it gets; by its own figures {} suffice for a cache that holds one request \
-                 of the longest length; it was not run there",
+                "vLLM takes a share of whatever card it gets; by its own figures {} is enough, with a cache for one request of \
+                 the longest length; it was not run there",
                 size(found.capacity_bytes)
             );
             page.paragraph(2, 4, &[(Ink::Plain, &text)]);

@@ -139,8 +139,8 @@ fn computed(cards: &[Card], run: &Observation) -> Vec<Option<(Peak, SmallestCapa
     cards.iter().enumerate().map(of_card).collect()
 }
 
-/// The same for a program that died, and of which a run on cards without a limit is known. Returns whether anything is
-/// known so: it is not where a card died, of those in bytes that were tried, that the figures say to suffice.
+/// The same for a program that died, from its run on cards without a limit. Returns whether anything is known so. Nothing is
+/// where the program died with a capacity, of those in bytes that it was run with, that would be enough by the figures.
 fn add_engines_need(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, died_with: &[u64]) -> bool {
     if judge(probe).0 != Verdict::Fits || !probe.is_done() {
         return false;

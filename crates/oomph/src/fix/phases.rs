@@ -209,6 +209,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_engine_lacks_cache_where_it_compares_what_is_left() {
+        let at = |file: &str| {
+            let site = oomph_launch::HookSite { file: file.into(), line: 1, ..Default::default() };
+            lacks_cache(&HookOom { library_site: Some(site), ..HookOom::default() })
+        };
+        assert!(at("/v/lib/python3.12/site-packages/vllm/v1/core/kv_cache_utils.py"));
+        assert!(!at("/v/lib/python3.12/site-packages/vllm/v1/worker/gpu_worker.py"));
+        assert!(!lacks_cache(&HookOom::default()));
+    }
+
+    #[test]
     fn of_what_is_enough_less_is_left() {
         let remedy = |id: &str| Catalogue::builtin().get(id).unwrap();
         let known = |id: &str, amounts: &[u32]| Candidate {
