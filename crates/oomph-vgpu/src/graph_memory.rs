@@ -1,4 +1,4 @@
-//! Memory that graphs own: what their allocation nodes hand out.
+//! Memory that graphs own: what their allocation nodes hand out, and the lists of their conditional nodes.
 //!
 //! The driver takes it from the card when a graph is first launched and keeps it while an executable of the graph lives.
 //! Here it is taken when the node is added, which is earlier and never less, and kept while the graph or an executable
@@ -14,12 +14,19 @@ use crate::boundary::Record;
 pub use crate::gpu::PARAMETERS;
 use crate::gpu::{Piece, gpu};
 use crate::status::CudaStatus;
-use crate::{device, memory};
+use crate::{capture, device, memory};
 
 /// Where the members of `cudaMemAllocNodeParams` are, in bytes.
 const LOCATION_ID: usize = 12;
 const SIZE: usize = 104;
 const POINTER: usize = 112;
+
+/// Size of `cudaConditionalNodeParams`, in bytes, and where its members are: how many graphs, and the address of their list.
+pub const CONDITIONAL: usize = 32;
+const CONDITIONAL_SIZE: usize = 12;
+const CONDITIONAL_GRAPHS: usize = 16;
+/// More branches than any program has; a number above it was never meant as one.
+const MOST_BODIES: u32 = 1 << 16;
 
 /// Counters by the numbers that both APIs give them: bytes in use and reserved, now and at most.
 const USED: i32 = 0;
@@ -70,7 +77,28 @@ pub fn share(from: *mut c_void, to: *mut c_void) {
 
 /// A graph or an executable is gone.
 pub fn forget(owner: *mut c_void) {
-    let _pieces = gpu().graph_memory.owners.lock().pieces.remove(&(owner as usize));
+    let mut owners = gpu().graph_memory.owners.lock();
+    let _pieces = owners.pieces.remove(&(owner as usize));
+    let bodies = owners.bodies.remove(&(owner as usize));
+    // What is freed is freed after the lock was given back.
+    drop(owners);
+    for body in bodies.iter().flatten().flat_map(|list| list.iter()) {
+        capture::destroy_graph(*body as *mut c_void);
+        forget(*body as *mut c_void);
+    }
+}
+
+/// Makes the graphs that a conditional node of a graph runs, and writes the address of their list into its parameters.
+pub fn add_bodies(graph: *mut c_void, parameters: Record<'_, CONDITIONAL>) -> Result<(), CudaStatus> {
+    let count: u32 = parameters.read(CONDITIONAL_SIZE).ok_or(CudaStatus::INVALID_VALUE)?;
+    if count == 0 || count > MOST_BODIES {
+        return Err(CudaStatus::INVALID_VALUE);
+    }
+    let made: Box<[usize]> = (0..count).map(|_| capture::create_graph() as usize).collect();
+    // The list stays where it is when the box moves.
+    parameters.write(CONDITIONAL_GRAPHS, made.as_ptr() as usize);
+    gpu().graph_memory.owners.lock().bodies.entry(graph as usize).or_default().push(made);
+    Ok(())
 }
 
 /// The parameters of an allocation node, as they were answered.

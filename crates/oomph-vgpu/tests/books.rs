@@ -29,6 +29,14 @@ type Release = unsafe extern "C" fn(u64) -> c_int;
 type DefaultPool = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
 type PoolAttribute = unsafe extern "C" fn(*mut c_void, c_int, *mut u64) -> c_int;
 type AddNode = unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const c_void, usize, *mut NodeParameters) -> c_int;
+type AddAnyNode = unsafe extern "C" fn(
+    *mut *mut c_void,
+    *mut c_void,
+    *const c_void,
+    *const c_void,
+    usize,
+    *mut ConditionalParameters,
+) -> c_int;
 type Instantiate = unsafe extern "C" fn(*mut *mut c_void, *mut c_void, u64) -> c_int;
 
 /// The filled part of `CUmemAllocationProp`: pinned memory on card 0.
@@ -51,6 +59,19 @@ struct NodeParameters {
     access: [u64; 2],
     size: usize,
     pointer: *mut c_void,
+}
+
+/// `cudaGraphNodeParams` of a conditional node.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ConditionalParameters {
+    kind: c_int,
+    reserved: [c_int; 3],
+    handle: u64,
+    condition: u32,
+    size: u32,
+    graphs: *mut *mut c_void,
+    rest: [u64; 27],
 }
 
 /// The device, as a CUDA program sees it.
@@ -297,6 +318,7 @@ fn the_books_balance() {
         .unwrap();
     a_block_is_freed_once(cuda);
     a_graph_keeps_its_memory_until_its_last_executable_goes(cuda);
+    a_conditional_node_comes_with_graphs_to_fill(cuda);
     a_request_that_may_go_unmet_is_no_refusal(cuda);
 }
 
@@ -337,6 +359,41 @@ fn a_graph_keeps_its_memory_until_its_last_executable_goes(cuda: &Cuda) {
         assert_eq!(cuda.used(), 2 * GRANULE);
         assert_eq!(destroy_executable(executable), 0);
         assert_eq!(cuda.used(), 0);
+    }
+}
+
+/// XLA and others look up the graphs of the branches right after they add the node.
+fn a_conditional_node_comes_with_graphs_to_fill(cuda: &Cuda) {
+    const CONDITIONAL: c_int = 13;
+    const SWITCH: u32 = 2;
+    let library = cuda.library as *mut c_void;
+    // SAFETY: CUDA's types and contracts; the parameters have the 256 bytes of `cudaGraphNodeParams`.
+    unsafe {
+        let create: unsafe extern "C" fn(*mut *mut c_void, u32) -> c_int = common::function(library, "cudaGraphCreate");
+        let add: AddAnyNode = common::function(library, "cudaGraphAddNode_v2");
+        let destroy: Free = common::function(library, "cudaGraphDestroy");
+        let (mut graph, mut node) = (ptr::null_mut(), ptr::null_mut());
+        assert_eq!(create(&raw mut graph, 0), 0);
+        let mut parameters = ConditionalParameters {
+            kind: CONDITIONAL,
+            reserved: [0; 3],
+            handle: 1,
+            condition: SWITCH,
+            size: 3,
+            graphs: ptr::null_mut(),
+            rest: [0; 27],
+        };
+        assert_eq!(size_of::<ConditionalParameters>(), 256);
+        assert_eq!(add(&raw mut node, graph, ptr::null(), ptr::null(), 0, &raw mut parameters), 0);
+        let graphs = std::slice::from_raw_parts(parameters.graphs, 3);
+        assert!(graphs.iter().all(|graph| !graph.is_null()) && graphs[0] != graphs[1] && graphs[1] != graphs[2]);
+        // A branch has branches of its own.
+        let mut inner = ConditionalParameters { graphs: ptr::null_mut(), size: 1, ..parameters };
+        assert_eq!(add(&raw mut node, graphs[2], ptr::null(), ptr::null(), 0, &raw mut inner), 0);
+        assert!(!(*inner.graphs).is_null());
+        inner.size = 0;
+        assert_ne!(add(&raw mut node, graph, ptr::null(), ptr::null(), 0, &raw mut inner), 0, "no branch at all");
+        assert_eq!(destroy(graph), 0);
     }
 }
 

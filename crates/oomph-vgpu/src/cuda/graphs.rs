@@ -12,6 +12,8 @@ use crate::{capture, graph_memory};
 
 /// `cudaGraphNodeTypeMemAlloc`
 const ALLOCATION_NODE: c_int = 10;
+/// `cudaGraphNodeTypeConditional`
+const CONDITIONAL_NODE: c_int = 13;
 /// Where the parameters of a kind of node begin in `cudaGraphNodeParams`, in bytes.
 const KIND_PARAMETERS: usize = 16;
 /// Size of `cudaGraphNodeParams`, in bytes; the driver's structure has the same layout.
@@ -68,8 +70,11 @@ pub fn add_node(
     graph: Opaque,
     parameters: Record<'_, NODE_PARAMETERS>,
 ) -> Result<(), CudaStatus> {
-    if parameters.read(0) == Some(ALLOCATION_NODE) {
-        return add_allocation(node, graph, parameters.part(KIND_PARAMETERS));
+    match parameters.read(0) {
+        Some(ALLOCATION_NODE) => return add_allocation(node, graph, parameters.part(KIND_PARAMETERS)),
+        // The program fills the graphs of its branches itself.
+        Some(CONDITIONAL_NODE) => graph_memory::add_bodies(graph, parameters.part(KIND_PARAMETERS))?,
+        _ => {}
     }
     capture::add_nodes(graph, 1);
     node.set(gpu().handles.fresh());
@@ -88,6 +93,11 @@ pub fn add_allocation(
     capture::add_nodes(graph, 1);
     node.set(made);
     Ok(())
+}
+
+/// The graph that a node runs as a part of its own.
+pub fn child(graph: Out<'_, Opaque>) {
+    graph.set(capture::create_graph());
 }
 
 /// Writes the parameters of an allocation node.

@@ -39,6 +39,7 @@ functions! { DriverStatus:
         node: Out<'_, Opaque>, graph: Opaque, _dependencies: *const c_void, _data: *const c_void, _count: usize,
         parameters: Record<'_, NODE_PARAMETERS>
     ) = known_to_runtime(graphs::add_node(node, graph, parameters));
+    cuGraphChildGraphNodeGetGraph(_node: Opaque, graph: Out<'_, Opaque>) = graphs::child(graph);
     cuGraphAddMemAllocNode(
         node: Out<'_, Opaque>, graph: Opaque, _dependencies: *const c_void, _count: usize,
         parameters: Record<'_, PARAMETERS>

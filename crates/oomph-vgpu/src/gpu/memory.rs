@@ -89,6 +89,8 @@ pub struct GraphOwners {
     pub pieces: BTreeMap<usize, Vec<Arc<Piece>>>,
     /// The parameters of each allocation node, as they were answered.
     pub nodes: BTreeMap<usize, [u8; PARAMETERS]>,
+    /// The graphs that each graph's conditional nodes run. A program keeps the address of such a list.
+    pub bodies: BTreeMap<usize, Vec<Box<[usize]>>>,
 }
 
 /// Memory that graphs own.
@@ -104,7 +106,7 @@ pub struct GraphMemory {
 impl GraphMemory {
     /// Nothing yet.
     pub const fn new() -> Self {
-        let owners = GraphOwners { pieces: BTreeMap::new(), nodes: BTreeMap::new() };
+        let owners = GraphOwners { pieces: BTreeMap::new(), nodes: BTreeMap::new(), bodies: BTreeMap::new() };
         Self {
             owners: Mutex::new(Rank::GraphMemory, owners),
             held: [const { AtomicU64::new(0) }; MAX_DEVICES],

@@ -58,6 +58,7 @@ functions! { RuntimeStatus:
         node: Out<'_, Opaque>, graph: Opaque, _dependencies: *const c_void, _data: *const c_void, _count: usize,
         parameters: Record<'_, NODE_PARAMETERS>
     ) = graphs::add_node(node, graph, parameters);
+    cudaGraphChildGraphNodeGetGraph(_node: Opaque, graph: Out<'_, Opaque>) = graphs::child(graph);
     cudaGraphAddMemAllocNode(
         node: Out<'_, Opaque>, graph: Opaque, _dependencies: *const c_void, _count: usize,
         parameters: Record<'_, PARAMETERS>
