@@ -335,6 +335,7 @@ HookFailure = TypedDict(
     {
         "kind": "str",
         "message": "str",
+        "read_at": "Union[HookSite, None]",
         "site": "Union[HookSite, None]",
     },
 )

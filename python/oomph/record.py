@@ -20,6 +20,7 @@ from oomph.documents import as_json
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType, FrameType
     from typing import Any
 
     from oomph._protocol import (
@@ -49,6 +50,8 @@ _replace = os.replace
 _mkdir = os.makedirs
 
 _MIN_INTERVAL = 0.2
+_MOST_READS = 10000
+"""How many functions that read values back are remembered."""
 _current: Record | None = None
 
 
@@ -130,6 +133,9 @@ class Record:
         """What follows the trainer of a run that counts (`oomph.guard.Guard`)."""
         self.memory_now: Callable[[Moment], list[HookHeld]] | None = None
         """A callable that gives what PyTorch's allocator held at the last look, by moment; `oomph watch` reads it."""
+        self.reads: dict[CodeType, tuple[int, HookSite | None]] = {}
+        """Functions that read a value back that was never computed, or called what did: the last instruction that did, and
+        the user's line of it."""
         self._written = 0.0
 
     def forked(self) -> None:
@@ -268,7 +274,31 @@ class Record:
         except Exception:
             # An exception of the program's may fail at its own text.
             message = ""
-        self.failure = {"kind": type(error).__name__, "message": message, "site": site}
+        read_at = self._read_before(error.__traceback__)
+        self.failure = {"kind": type(error).__name__, "message": message, "site": site, "read_at": read_at}
+
+    def note_read(self, frame: FrameType | None) -> None:
+        """Remember that the code of a frame read a value back that was never computed."""
+        if frame is None or len(self.reads) > _MOST_READS or self.reads.get(frame.f_code, (None,))[0] == frame.f_lasti:
+            return
+        site = sites.site_of_frame(frame)
+        for reader in (frame, frame.f_back):
+            if reader is not None:
+                self.reads[reader.f_code] = reader.f_lasti, site
+
+    def _read_before(self, trace):
+        """The user's line that read what was never computed, where the function that raised by its own decision did."""
+        last = None
+        while trace is not None:
+            if not sites.is_own_file(trace.tb_frame.f_code.co_filename):
+                last = trace
+            trace = trace.tb_next
+        if last is None or last.tb_frame.f_code not in self.reads:
+            return None
+        from oomph import flags
+
+        code = last.tb_frame.f_code
+        return self.reads[code][1] if flags.raises_at(code, last.tb_lineno) else None
 
     def _warn_caught(self, oom):
         site = oom.get("site")

@@ -97,9 +97,9 @@ class Places(unittest.TestCase):
         watcher = jax.JaxWatcher(record.Record("/nonexistent"))
         site = lambda line: {"file": "/srv/train.py", "line": line, "function": "main"}
         watcher.compilations = [
-            ("jit_update", (1 << 28, 16 << 30), site(57)),
-            ("jit_subtract", (381 << 30, 0), site(25)),
-            ("jit__mean", (4, 0), site(27)),
+            jax._Compiled("jit_update", {1 << 28, 16 << 30}, 17 << 30, site(57)),
+            jax._Compiled("jit_subtract", {381 << 30}, 381 << 30, site(25)),
+            jax._Compiled("jit__mean", {4}, 382 << 30, site(27)),
         ]
         return watcher, site
 
@@ -115,6 +115,21 @@ class Places(unittest.TestCase):
         watcher, site = self.watcher()
         text = "Out of memory while trying to allocate 381.00GiB. [executable_name='jit__mean']"
         self.assertEqual(watcher.place(text, site(27)), ("jit_subtract", site(25)))
+
+    def test_a_program_that_got_its_memory_did_not_fail(self):
+        watcher, site = self.watcher()
+        # The level that the first would have brought the card to was seen, so that it ran.
+        watcher.peaks = lambda: {0: (None, 6 << 30)}
+        watcher.compilations = [
+            jax._Compiled("jit_broadcast", {3 << 30}, 3 << 30, site(29)),
+            jax._Compiled("jit_multiply", {3 << 30}, 6 << 30, site(29)),
+            jax._Compiled("jit_scan", {6 << 30, 3 << 30}, 9 << 30, site(32)),
+            jax._Compiled("jit_mean", {3 << 30}, 9 << 30, site(33)),
+        ]
+        text = "Out of memory while trying to allocate 3.00GiB. [executable_name='jit_dynamic_slice']"
+        self.assertEqual(watcher.place(text, site(33)), ("jit_scan", site(32)))
+        watcher.peaks = lambda: {0: (None, 9 << 30)}
+        self.assertEqual(watcher._refused(text)[0], "jit_broadcast", "each has run before")
 
     def test_what_is_not_known_is_left_as_it_is(self):
         watcher, site = self.watcher()

@@ -29,6 +29,24 @@ def remat(x):
     return jax.checkpoint(lambda x: jnp.sin(jnp.sin(x @ x)), policy=policy)(x).sum()
 
 
+def branches(x):
+    """A branch among other work in a loop: XLA makes it a node of a CUDA graph, with graphs of its own."""
+    def step(carry, _):
+        carry = jnp.sin(carry) @ carry
+        carry = lax.cond(carry.sum() > 0, lambda y: jnp.cos(y) @ y, lambda y: y @ y + 1, carry)
+        return carry @ carry * jnp.tanh(carry).sum(), carry.mean()
+
+    return lax.scan(step, x, jnp.arange(8))[1]
+
+
+def checked(x):
+    """What a program checks of its numbers, and would raise an error for."""
+    assert jnp.isfinite(jax.jit(jnp.tanh)(x)).all(), "diverged"
+    if not np.all(x * x >= 0):
+        raise ValueError("a square below zero")
+    return x
+
+
 def double(block, out):
     out[...] = block[...] * 2
 
@@ -54,6 +72,8 @@ PRIMITIVES = {
     "scan": lambda: jax.jit(lambda x: lax.scan(lambda c, r: (c + r, c * 2), jnp.zeros(256), x))(x),
     "while": lambda: jax.jit(lambda x: lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, s[1] * 2), (0, x)))(x),
     "cond": lambda: jax.jit(lambda x: lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x))(x),
+    "branches": lambda: jax.jit(branches)(x),
+    "checked": lambda: checked(x),
     "switch": lambda: jax.jit(lambda i, x: lax.switch(i, [jnp.sin, jnp.cos, jnp.tanh], x))(2, x),
     "sort": lambda: (jnp.sort(x, axis=-1), jnp.argsort(x, axis=0)),
     "top-k": lambda: lax.top_k(x, 5),

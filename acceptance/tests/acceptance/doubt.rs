@@ -12,7 +12,8 @@ type Test = fn() -> Result<()>;
 
 /// All trials.
 pub fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 3] = [("doubt::mask", mask), ("doubt::host", host), ("doubt::forecast", forecast)];
+    let tests: [(&str, Test); 4] =
+        [("doubt::mask", mask), ("doubt::host", host), ("doubt::forecast", forecast), ("doubt::checks", checks)];
     let trial =
         |(name, test): (&str, Test)| tried(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))));
     tests.into_iter().map(trial).collect()
@@ -49,6 +50,18 @@ fn host() -> Result<()> {
     ensure!(report["verdict"] == "failed" && bytes("total_bytes") > 0, "{report:#}");
     ensure!(bytes("requested_bytes") == 2 * bytes("total_bytes"), "{host:#}");
     ensure!(host["site"]["line"].as_u64() == Some(24), "{host:#}");
+    Ok(())
+}
+
+/// What a program checks of its numbers holds in a healthy run. Where no source says so, the zero that was read is named.
+fn checks() -> Result<()> {
+    let finished = Run::json("rtx-3060", TORCH_2_15)?.program(&["distributions.py", "--strict"]).finish()?;
+    ensure!(finished.printed("steps")? == "3", "{}", finished.story());
+    finished.ensure(finished.status.code() == Some(2), "what reads a zero that was never computed was not run")?;
+    let report = finished.report()?;
+    let fault = &report["fault"];
+    ensure!(report["verdict"] == "failed" && fault["message"] == "ValueError: nothing was reconstructed", "{fault:#}");
+    ensure!(fault["read_at"]["line"].as_u64() == Some(30), "{fault:#}");
     Ok(())
 }
 

@@ -53,6 +53,10 @@ pub struct Fault {
     /// that is not the cause.
     #[serde(default)]
     pub static_runtime: Option<String>,
+    /// The line where the program read a value that was never computed, and by which it ended itself; `null` where that is
+    /// not the cause.
+    #[serde(default)]
+    pub read_at: Option<Site>,
 }
 
 /// The memory of the host that ran out, which says nothing of the card.

@@ -344,8 +344,11 @@ fn nobody_used_a_gpu() {
 fn oomph_is_to_blame_where_its_own_answer_ended_the_program() {
     let cards = [card("rtx-3060")];
     let failed = |message: Option<&str>, notes: &[(NoteKind, &str)]| {
-        let failure =
-            message.map(|message| HookFailure { kind: "RuntimeError".into(), message: message.into(), site: None });
+        let failure = message.map(|message| HookFailure {
+            kind: "RuntimeError".into(),
+            message: message.into(),
+            ..Default::default()
+        });
         let hook = HookReport { failure, ..hook(7, &[(0, 600, 500)]) };
         let report = assemble(&cards, &run(ledger(&cards, &[900], &[(7, 0, 900, 0)], notes), vec![hook], 1), None);
         assert_eq!(report.verdict, Verdict::Failed);
@@ -359,6 +362,19 @@ fn oomph_is_to_blame_where_its_own_answer_ended_the_program() {
     assert!(failed(Some("shapes do not match"), &asked).is_none(), "the program's own error");
     assert!(failed(Some("CUDA error: invalid device ordinal"), &[]).is_none());
     assert!(failed(None, &[]).is_none());
+}
+
+#[test]
+fn a_program_that_ends_itself_by_a_zero_that_was_never_computed_is_not_to_blame() {
+    let cards = [card("rtx-3060")];
+    let site = HookSite { file: "train.py".into(), line: 12, function: "check".into(), ..Default::default() };
+    let failure =
+        HookFailure { kind: "ValueError".into(), message: "diverged".into(), read_at: Some(site), site: None };
+    let hook = HookReport { failure: Some(failure), ..hook(7, &[(0, 600, 500)]) };
+    let report = assemble(&cards, &run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![hook], 1), None);
+    let fault = report.fault.expect("the virtual GPU is to blame");
+    assert_eq!((report.verdict, fault.message.as_str()), (Verdict::Failed, "ValueError: diverged"));
+    assert_eq!(fault.read_at.map(|site| (site.file, site.line)), Some(("train.py".into(), 12)));
 }
 
 #[test]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 import sys
+from typing import NamedTuple
 
 from oomph import _protocol as protocol
 from oomph import frameworks, hook, sites
-from oomph.frameworks import described
+from oomph.frameworks import described, readback
 from oomph.frameworks.watch import FrameworkWatcher, given, requested_of
 
 TYPE_CHECKING = False
@@ -37,8 +39,7 @@ class JaxWatcher(FrameworkWatcher):
         super().__init__(record, _TEXTS)
         self.programs: list[HookCompiled] = []
         self.limits: dict[int, HookLimit] = {}
-        self.compilations: list[tuple[str, tuple[int, int], HookSite | None]] = []
-        """What was compiled: (name, the most bytes of its outputs and of its temporaries, the user's line)."""
+        self.compilations: list[_Compiled] = []
 
     def _devices(self):
         """The cards that JAX uses already; asking for them here must not be what makes it begin."""
@@ -101,8 +102,11 @@ class JaxWatcher(FrameworkWatcher):
         name = str(module.operation.attributes["sym_name"]).strip('"')
         stats = executable.get_compiled_memory_stats()
         if len(self.compilations) < _MOST_COMPILATIONS:
-            sizes = (int(stats.output_size_in_bytes), int(stats.temp_size_in_bytes))
-            self.compilations.append((name, sizes, sites.site_of_frame(sys._getframe())))
+            outputs, temporary = int(stats.output_size_in_bytes), int(stats.temp_size_in_bytes)
+            sizes = {outputs, temporary, *(hook.guarded(_outputs_of, module) or ())}
+            present = max((own[1] for own in self.present().values()), default=0)
+            reaches = present + outputs + temporary - int(stats.alias_size_in_bytes)
+            self.compilations.append(_Compiled(name, sizes, reaches, sites.site_of_frame(sys._getframe())))
         program: HookCompiled = {
             "name": name,
             "argument_bytes": int(stats.argument_size_in_bytes),
@@ -140,15 +144,50 @@ class JaxWatcher(FrameworkWatcher):
         requested = requested_of(message)
         if not requested:
             return named, []
-        least, most = requested * (1 - _ROUNDING), requested * (1 + _ROUNDING)
-        able = [one for one in self.compilations if max(one[1]) >= least]
-        exact = [one for one in able if any(least <= size <= most for size in one[1])]
-        own = [one for one in able if one[0] == named]
-        chosen = own or exact or able
+        able = [one for one in self.compilations if max(one.sizes) >= requested * (1 - _ROUNDING)]
+        chosen = [one for one in able if one.name == named] or self._the_first_to_fail(able, requested)
         if not chosen:
             return named, []
-        name = chosen[0][0]
-        return name, [one[2] for one in able if one[0] == name and one[2] is not None]
+        name = chosen[0].name
+        return name, [one.site for one in able if one.name == name and one.site is not None]
+
+    def _the_first_to_fail(self, able, requested):
+        """Those that may have asked for so many bytes, the most likely one first.
+
+        What was in use never reached the level that the program which failed would have brought it to. Programs that were
+        compiled after it may not have reached theirs either, but only because they take its results.
+        """
+        peak = max((own[1] for own in self.peaks().values()), default=0)
+        exact = [one for one in able if any(abs(size - requested) <= requested * _ROUNDING for size in one.sizes)]
+        for among in (exact, able):
+            unreached = [one for one in among if one.reaches > peak]
+            if unreached:
+                return unreached
+        return exact or able
+
+
+class _Compiled(NamedTuple):
+    """A program that was compiled."""
+
+    name: str
+    """The name of its module."""
+    sizes: set[int]
+    """The bytes of each of its outputs, of all of them, and of its temporaries."""
+    reaches: int
+    """The bytes in use at its first run, if that succeeds."""
+    site: HookSite | None
+    """The user's line that it was compiled for."""
+
+
+def _outputs_of(module):
+    """The bytes of each result of a module's main function; of all cards together."""
+    main = next(one for one in module.body.operations if one.attributes["sym_name"].value == "main")
+    found = []
+    for result in main.attributes["function_type"].value.results:
+        element = str(result.element_type)
+        bits = int((re.search(r"\d+", element) or [8])[0])
+        found.append(math.prod(result.shape) * max(1, bits // 8) * (2 if element.startswith("complex") else 1))
+    return found
 
 
 def _watch_gradients(jax, described):
@@ -196,6 +235,8 @@ def install(jax: Library, record: Record, config: HookConfig) -> JaxWatcher:
     hook.guarded(_watch_gradients, jax, described.of(record))
     hook.on_import("jax._src.compiler", watcher.watch_compiler)
     hook.on_import("jax._src.xla_bridge", lambda bridge: _when_it_begins(bridge, record))
+    if hook.on_virtual_card():
+        hook.on_import("jax._src.array", lambda module: readback.watch_jax(module, record))
     return watcher
 
 

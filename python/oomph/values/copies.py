@@ -25,6 +25,9 @@ def read_back(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwa
         if source.dtype in kernels.floats:
             kernels.warn.read()
         else:
+            healthy = kernels.warn.flag() if source.dtype == kernels.torch.bool else None
+            if healthy is not None:
+                return healthy
             kernels.warn.branched()
     return operation.call(*args, **kwargs)
 

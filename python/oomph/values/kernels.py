@@ -441,6 +441,9 @@ class Kernels:
                 self.unknowns.note(tensor, level)
         if operation.base == "equal":
             if level:
+                healthy = self.warn.flag()
+                if healthy is not None:
+                    return healthy
                 self.warn.branched()
             return result
         return out

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 
-from oomph import sites
+from oomph import flags, sites
 from oomph.values import decisions
 
 TYPE_CHECKING = False
@@ -112,6 +112,11 @@ def _generates():
     return False
 
 
+def _hands_on(file):
+    """Whether code only hands on what it is asked for: our own, and the methods of torch's tensors."""
+    return sites.is_own_file(file) or file.endswith(("/torch/_tensor.py", "/torch/_ops.py", "/torch/functional.py"))
+
+
 class Warner:
     """Says each thing once per line of the user's program."""
 
@@ -151,6 +156,19 @@ class Warner:
             self._say("the program reads a number or a flag that was never computed",
                       "it reads as 0 or as no, and the peak may differ")
 
+    def flag(self) -> bool | None:
+        """What the flag reads as that the host reads now, where a healthy run needs it so; else None."""
+        frame = flags.reader(_hands_on)
+        self._note_read(frame)
+        return flags.healthy(frame)
+
+    def _note_read(self, frame):
+        try:
+            self._record.note_read(frame)
+        except Exception:
+            # A broken report must not end the user's program.
+            pass
+
     def read(self) -> None:
         """The host read a number of a type that losses have. Most are only printed."""
         if getattr(self._hushed, "depth", 0):
@@ -159,6 +177,7 @@ class Warner:
         while frame is not None and sites.is_own_file(frame.f_code.co_filename):
             frame = frame.f_back
         place = frame and (frame.f_code, frame.f_lasti)
+        self._note_read(frame)
         if not place or place in self._read_at:
             return
         self._read_at.add(place)

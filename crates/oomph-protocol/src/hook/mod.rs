@@ -329,6 +329,8 @@ pub struct HookFailure {
     pub message: String,
     /// The user's line that it came through last.
     pub site: Option<HookSite>,
+    /// The user's line where a value was read that was never computed, if the function that raised the exception read one.
+    pub read_at: Option<HookSite>,
 }
 
 /// The peaks of one device as the framework counts them.

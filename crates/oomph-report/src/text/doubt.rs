@@ -81,7 +81,9 @@ pub(super) fn fault(page: &mut Page, fault: &Fault) {
     if let Some(file) = &fault.static_runtime {
         return statics::print(page, file, &fault.message);
     }
-    let why = if fault.asked.is_empty() {
+    let why = if fault.read_at.is_some() {
+        " it ended itself by a value that was never computed"
+    } else if fault.asked.is_empty() {
         " it failed after an answer that a real driver would not have given"
     } else {
         " it called what the virtual GPU does not support, and failed"
@@ -93,6 +95,14 @@ pub(super) fn fault(page: &mut Page, fault: &Fault) {
     }
     if !fault.message.is_empty() {
         page.paragraph(2, 4, &[(Ink::Strong, "error"), (Ink::Plain, &format!(" {}", clean(&fault.message)))]);
+    }
+    if let Some(site) = &fault.read_at {
+        let text = format!(" {}: what the virtual GPU computes reads as zero", place(site).trim_start());
+        page.paragraph(2, 4, &[(Ink::Strong, "read"), (Ink::Plain, &text)]);
+        let text = "this says nothing of the program's memory: a real card may give a value with which it goes on; leave the \
+                    check out for the dry run";
+        page.paragraph(2, 4, &[(Ink::Plain, text)]);
+        return;
     }
     let text = "this says nothing of the program or of its memory; please report these lines with the version of oomph";
     page.paragraph(2, 4, &[(Ink::Plain, text)]);
