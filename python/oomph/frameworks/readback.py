@@ -1,12 +1,14 @@
 """Watches what the host reads back of frameworks whose values are never computed: JAX's and TensorFlow's.
 
-Everything that a virtual card computed reads as zero. A flag that has to be set for the program to go on is given as set
-(`oomph.flags`), and where something was read is remembered, because an error that follows may be due to the zero.
+Nothing writes what a program of a virtual card "computes", so that its memory holds what lay there before. Of JAX it is known
+which arrays came from the host; all others read as zeros. A flag that a healthy run needs otherwise is given as it needs it
+(`oomph.flags`), and where something was read is remembered, because an error that follows may be due to that.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 
 from oomph import flags, hook, sites
 
@@ -18,21 +20,44 @@ if TYPE_CHECKING:
     from oomph.record import Record
 
 _MOST_BYTES = 1 << 24
-"""The largest array of flags that is filled."""
+"""The largest array that is filled."""
+_OF_THE_HOST = "_oomph_of_the_host"
+"""The attribute of JAX's arrays that were put on the card by the host."""
 
 
 def watch_jax(module: Library, record: Record) -> None:
     """Follow what is read of JAX's arrays: every way of reading goes by one property."""
+    marked = hook.guarded(_mark_what_the_host_puts) or False
     kind = module.ArrayImpl
     original = kind._value
 
     def _value(array):
         value = original.fget(array)
-        if any(device.platform in ("cuda", "gpu") for device in array.devices()):
-            return _read(value, record, "/jax/_src/")
-        return value
+        if getattr(array, _OF_THE_HOST, False) or all(device.platform not in ("cuda", "gpu") for device in array.devices()):
+            return value
+        found = hook.guarded(_as_a_healthy_run, value, record, "/jax/_src/")
+        if found is None and marked:
+            found = hook.guarded(_filled, value, False)
+        return value if found is None else found
 
     kind._value = property(functools.wraps(original.fget)(_value))
+
+
+def _mark_what_the_host_puts():
+    """Whether arrays that come from the host can be told from those that a program computed."""
+    client: Any = sys.modules["jaxlib.xla_client"]
+    original = client.batched_device_put
+    kind = client.ArrayImpl
+
+    @functools.wraps(original)
+    def batched_device_put(aval, sharding, values, *args, **kwargs):
+        array = original(aval, sharding, values, *args, **kwargs)
+        if not any(isinstance(value, kind) and not getattr(value, _OF_THE_HOST, False) for value in values):
+            setattr(array, _OF_THE_HOST, True)
+        return array
+
+    client.batched_device_put = batched_device_put
+    return True
 
 
 def watch_tensorflow(module: Library, record: Record) -> None:
@@ -43,38 +68,45 @@ def watch_tensorflow(module: Library, record: Record) -> None:
     @functools.wraps(original)
     def _numpy(tensor):
         value = original(tensor)
-        if "GPU:" in (tensor.device or ""):
-            return _read(value, record, "/tensorflow/python/framework/")
-        return value
+        if "GPU:" not in (tensor.device or ""):
+            return value
+        found = hook.guarded(_as_a_healthy_run, value, record, "/tensorflow/python/framework/")
+        if found is None and hook.guarded(_is_unsound, value):
+            found = hook.guarded(_filled, value, False)
+        return value if found is None else found
 
     kind._numpy = _numpy
 
 
-def _read(value, record, machinery):
-    found = hook.guarded(_as_a_healthy_run, value, record, machinery)
-    return value if found is None else found
+def _is_unsound(value):
+    """Whether what lay in the memory of an array happens to be no numbers, as a loss of a healthy run never is."""
+    import numpy
+
+    floats = getattr(value, "dtype", None) in (numpy.float16, numpy.float32, numpy.float64)
+    return floats and value.nbytes <= _MOST_BYTES and not numpy.isfinite(value).all()
 
 
 def _as_a_healthy_run(value, record, machinery):
-    """The flags that a healthy run reads in the place of these; None where they stay as they are."""
+    """The flags that a healthy run reads in the place of these; None where no source says so."""
 
     def hands_on(file):
         return sites.is_own_file(file) or machinery in file or "/numpy/" in file or "/contextlib.py" in file
 
     frame = flags.reader(hands_on)
     record.note_read(frame)
-    kind = getattr(getattr(value, "dtype", None), "name", None)
-    # A flag that is set was put on the card by the host, and is what it is.
-    if kind != "bool" or value.nbytes > _MOST_BYTES or value.any() or not value.size or not flags.healthy(frame):
+    if getattr(getattr(value, "dtype", None), "name", None) != "bool" or not value.size:
         return None
-    return _set(value)
+    healthy = flags.healthy(frame)
+    return None if healthy is None else _filled(value, healthy)
 
 
-def _set(flags_read: Any) -> Any:
-    """As many flags that are set."""
+def _filled(value: Any, number: bool) -> Any:
+    """As many zeros or ones; None where they are too many."""
     import numpy
 
-    made = numpy.ones_like(flags_read)
+    if value.nbytes > _MOST_BYTES:
+        return None
+    made = numpy.full_like(value, number)
     if isinstance(made, numpy.ndarray):
         made.flags.writeable = False
     return made
