@@ -484,6 +484,7 @@ HookOom = TypedDict(
         "reserved_bytes": "Union[int, None]",
         "site": "Union[HookSite, None]",
         "step": "int",
+        "unread": "bool",
     },
 )
 

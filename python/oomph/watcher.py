@@ -309,6 +309,7 @@ class Watcher:
             "module": module,
             "model": model,
             "fatal": False,
+            "unread": False,
         }
 
     def _step(self):

@@ -131,6 +131,35 @@ class Places(unittest.TestCase):
         watcher.peaks = lambda: {0: (None, 9 << 30)}
         self.assertEqual(watcher._refused(text)[0], "jit_broadcast", "each has run before")
 
+    def test_a_refusal_that_nobody_reads_is_seen_at_the_end(self):
+        watcher, site = self.watcher()
+        live = []
+        before = sys.modules.get("jax")
+        sys.modules["jax"] = types.SimpleNamespace(live_arrays=lambda: live)
+        self.addCleanup(lambda: sys.modules.update({"jax": before}) if before else sys.modules.pop("jax"))
+        watcher.record.limits[0] = {"bytes": 400 << 30, "scales": "share"}
+        watcher._see_what_nobody_read()
+        self.assertIsNone(watcher.record.oom)
+        # What was compiled for its figures is larger than the pool and no failure.
+        watcher.record.limits[0]["bytes"] = 100 << 30
+        ran = watcher.compilations
+        watcher.compilations = [one._replace(runs=False) for one in ran]
+        watcher._see_what_nobody_read()
+        self.assertIsNone(watcher.record.oom)
+        watcher.compilations = ran
+        watcher._see_what_nobody_read()
+        self.assertEqual((watcher.record.oom["site"], watcher.record.oom["requested_bytes"]), (site(25), 381 << 30))
+
+        watcher, site = self.watcher()
+
+        def refused():
+            raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 16.00GiB.")
+
+        live.append(types.SimpleNamespace(block_until_ready=refused))
+        watcher._see_what_nobody_read()
+        self.assertEqual(watcher.record.oom["site"], site(57))
+        self.assertIn("does not read the results", watcher.record.warnings[-1])
+
     def test_what_is_not_known_is_left_as_it_is(self):
         watcher, site = self.watcher()
         text = "Out of memory while trying to allocate 900.00GiB. [executable_name='jit_other']"

@@ -195,7 +195,8 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
         reports.iter().filter(|hook| hook.oom.as_ref().is_some_and(|oom| oom.fatal)).map(|hook| hook.pid).collect();
     // A rank that died can make the others wait for it until the time is up. A program that ended well although a
     // process of it died has recovered.
-    if !ended_well && !dead.is_empty() {
+    let unread = || reports.iter().any(|hook| hook.oom.as_ref().is_some_and(|oom| oom.unread));
+    if (!ended_well || unread()) && !dead.is_empty() {
         return (Verdict::Oom, dead);
     }
     if run.cut.is_some() || run.exit_status == 0 {

@@ -229,6 +229,14 @@ fn a_program_that_caught_its_error_has_recovered() {
     let report = assemble(&cards, &run(books(), vec![died(hook(7, &[(0, 10_000, 9000)]), true)], 0), None);
     assert_eq!(report.verdict, Verdict::Recovered);
     assert!(report.warnings.iter().any(|warning| warning.contains("went on")));
+    // It never asked for what was refused, and ended as if it had got it.
+    let mut ahead = died(hook(7, &[(0, 10_000, 9000)]), true);
+    if let Some(oom) = &mut ahead.oom {
+        oom.unread = true;
+    }
+    let report = assemble(&cards, &run(books(), vec![ahead], 0), None);
+    assert_eq!((report.verdict, report.devices[0].oom.is_some()), (Verdict::Oom, true));
+    assert!(!report.warnings.iter().any(|warning| warning.contains("went on")));
 }
 
 #[test]
@@ -394,8 +402,11 @@ fn what_the_cpu_did_fits_no_card() {
 /// hook says, and the exception that ended the program.
 fn own_runtime(file: &str, memory: Option<u64>, asked: Option<bool>, error: Option<&str>) -> DryRunReport {
     let cards = [card("rtx-3060")];
-    let failure =
-        error.map(|message| HookFailure { kind: "CUDARuntimeError".into(), message: message.into(), site: None });
+    let failure = error.map(|message| HookFailure {
+        kind: "CUDARuntimeError".into(),
+        message: message.into(),
+        ..Default::default()
+    });
     let asked_for_card = asked.map(|asked| ("libxgboost".to_owned(), asked)).into_iter().collect();
     let exit_status = i32::from(error.is_some());
     let hook = HookReport { pid: 7, failure, asked_for_card, ..HookReport::default() };

@@ -58,6 +58,19 @@ impl Observation {
     pub fn is_done(&self) -> bool {
         matches!(self.cut, None | Some(Cut::Listening))
     }
+
+    /// The exception that ended the program, in one line; `None` where it is not known.
+    pub fn exception(&self) -> Option<String> {
+        let failure = self.hooks.reports.iter().find_map(|hook| hook.failure.as_ref())?;
+        let line = failure.message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        Some(format!("{}: {line}", failure.kind).chars().take(400).collect())
+    }
+
+    /// What a program that failed said last: its exception, or else the last line that it wrote to stderr.
+    pub fn last_words(&self) -> String {
+        let last = || self.stderr_tail.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned);
+        self.exception().or_else(last).unwrap_or_else(|| format!("exit status {}", self.exit_status))
+    }
 }
 
 /// Why a run was ended before it was done. What it took until then is known all the same.

@@ -17,6 +17,7 @@ from oomph.frameworks.watch import FrameworkWatcher, given, requested_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
     from typing import Any
 
     from oomph._protocol import HookCompiled, HookConfig, HookLimit, HookSite
@@ -77,6 +78,44 @@ class JaxWatcher(FrameworkWatcher):
                 if any(device.platform in ("cuda", "gpu") for device in part.devices()):
                     yield id(part), part.nbytes
 
+    def _end(self, sampler):
+        super()._end(sampler)
+        hook.guarded(self._see_what_nobody_read)
+
+    def _see_what_nobody_read(self):
+        """JAX runs ahead of the program: one that reads no result never hears that there was no memory for it."""
+        if self.record.oom is not None or self.record.failure is not None:
+            return
+        error = self._of_a_live_array() or self._of_a_program_larger_than_the_pool()
+        if error is None:
+            return
+        self.failed(error)
+        oom: Any = self.record.oom
+        if oom is not None:
+            oom["unread"] = True
+        self.record.warn(
+            "The program does not read the results of what was refused, and ended as if there had been memory; so it does on a "
+            "real card."
+        )
+
+    def _of_a_live_array(self):
+        for array in sys.modules["jax"].live_arrays() or ():
+            try:
+                array.block_until_ready()
+            except Exception as error:
+                if self.is_oom(error):
+                    return error
+        return None
+
+    def _of_a_program_larger_than_the_pool(self):
+        """The same for arrays that are gone: what is larger than the whole pool was refused when it ran."""
+        limit = max((limit["bytes"] for limit in self.record.limits.values()), default=0)
+        refused = next((one for one in self.compilations if one.runs and limit and max(one.sizes) > limit), None)
+        if refused is None:
+            return None
+        text = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate %d bytes. [executable_name='%s']"
+        return RuntimeError(text % (max(refused.sizes), refused.name))
+
     # -- compiled programs -------------------------------------------------------------------------------------
 
     def watch_compiler(self, compiler: Library) -> None:
@@ -106,7 +145,8 @@ class JaxWatcher(FrameworkWatcher):
             sizes = {outputs, temporary, *(hook.guarded(_outputs_of, module) or ())}
             present = max((own[1] for own in self.present().values()), default=0)
             reaches = present + outputs + temporary - int(stats.alias_size_in_bytes)
-            self.compilations.append(_Compiled(name, sizes, reaches, sites.site_of_frame(sys._getframe())))
+            frame = sys._getframe()
+            self.compilations.append(_Compiled(name, sizes, reaches, sites.site_of_frame(frame), _is_to_run(frame)))
         program: HookCompiled = {
             "name": name,
             "argument_bytes": int(stats.argument_size_in_bytes),
@@ -177,6 +217,17 @@ class _Compiled(NamedTuple):
     """The bytes in use at its first run, if that succeeds."""
     site: HookSite | None
     """The user's line that it was compiled for."""
+    runs: bool = True
+    """Whether it was compiled to be run at once."""
+
+
+def _is_to_run(frame: FrameType | None) -> bool:
+    """Whether what is compiled now is run at once: `jax.jit(f).lower(x).compile()` is for later, or for its figures alone."""
+    while frame is not None and not sites.is_user_file(frame.f_code.co_filename):
+        if frame.f_code.co_filename.endswith("/jax/_src/stages.py"):
+            return False
+        frame = frame.f_back
+    return True
 
 
 def _outputs_of(module):

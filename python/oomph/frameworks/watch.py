@@ -134,6 +134,7 @@ class FrameworkWatcher:
                 "module": None,
                 "model": program,
                 "fatal": True,
+                "unread": False,
             }
         )
         hook.guarded(self._note_kept, [error.__traceback__, cause.__traceback__], device)

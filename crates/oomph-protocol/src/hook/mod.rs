@@ -455,6 +455,8 @@ pub struct HookOom {
     pub model: Option<String>,
     /// Whether the error ended the program rather than being caught.
     pub fatal: bool,
+    /// Whether the program never asked for what was refused, so that it ended as if there had been memory: JAX runs ahead.
+    pub unread: bool,
 }
 
 /// A line of the user's program, or of a library.

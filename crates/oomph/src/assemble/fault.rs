@@ -23,7 +23,11 @@ const OF_CUDA: [&str; 8] = ["cuda", "cublas", "cudnn", "cusolver", "cusparse", "
 /// What is to blame in a run that failed; `None` where it is the program itself.
 pub(super) fn of(run: &Observation) -> Option<Fault> {
     if let Some(file) = statics::to_blame(run) {
-        return Some(Fault { static_runtime: Some(file.to_owned()), message: message(run), ..Fault::default() });
+        return Some(Fault {
+            static_runtime: Some(file.to_owned()),
+            message: run.exception().unwrap_or_default(),
+            ..Fault::default()
+        });
     }
     if run.cut.is_some() || run.exit_status == 0 || host::shortage(run).is_some() {
         return None;
@@ -39,14 +43,5 @@ pub(super) fn of(run: &Observation) -> Option<Fault> {
         // A program of machine code, or one that left by a signal, does not say.
         None => !asked.is_empty(),
     };
-    to_blame.then(|| Fault { asked, message: message(run), static_runtime: None, read_at })
-}
-
-/// The error that ended a program, in one line; empty where that is not known.
-fn message(run: &Observation) -> String {
-    let failure = run.hooks.reports.iter().find_map(|hook| hook.failure.as_ref());
-    failure.map_or_else(String::new, |failure| {
-        let line = failure.message.lines().next().unwrap_or_default();
-        format!("{}: {line}", failure.kind).chars().take(400).collect()
-    })
+    to_blame.then(|| Fault { asked, message: run.exception().unwrap_or_default(), static_runtime: None, read_at })
 }

@@ -183,7 +183,7 @@ pub(super) fn add_probe(
         // It did something else than the first run, so that its figures say nothing of what that one needs.
         warnings.push(format!(
             "the second run, on cards without a limit, ended in another error, so what the program needs is not known: {}",
-            last_words(&probe.stderr_tail, probe.exit_status)
+            probe.last_words()
         ));
         return;
     }
@@ -293,12 +293,6 @@ fn host_words(host: &HostShortage) -> String {
     let asked = host.requested_bytes.map(|bytes| format!(", where it requested {}", size(bytes))).unwrap_or_default();
     let total = host.total_bytes.map(|bytes| format!(" (this machine has {})", size(bytes))).unwrap_or_default();
     format!("ran out of the host's memory{asked}{total}")
-}
-
-/// The last line that a program wrote, which for Python is the error.
-fn last_words(stderr: &str, status: i32) -> String {
-    let last = stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
-    last.map_or_else(|| format!("exit status {status}"), str::to_owned)
 }
 
 /// A peak without so much of the cache.

@@ -172,8 +172,7 @@ pub fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept
         Verdict::Recovered if accept_recovered && run.is_done() => Ran::Fits(peak(report)),
         Verdict::Oom | Verdict::Recovered | Verdict::Unsure => Ran::TooMuch,
         Verdict::Failed => {
-            let last = run.stderr_tail.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-            Ran::Failed(format!("the program ended with status {}: {}", report.exit_status, last.trim()))
+            Ran::Failed(format!("the program ended with status {}: {}", report.exit_status, run.last_words()))
         }
         Verdict::NoGpuUse => Ran::Failed("the program did not use the GPU".into()),
     };
