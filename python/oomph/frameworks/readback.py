@@ -44,7 +44,7 @@ def watch_jax(module: Library, record: Record) -> None:
 
 
 def _mark_what_the_host_puts():
-    """Whether arrays that come from the host can be told from those that a program computed."""
+    """Whether arrays that come from the host can be distinguished from those that a program computed."""
     client: Any = sys.modules["jaxlib.xla_client"]
     original = client.batched_device_put
     kind = client.ArrayImpl
