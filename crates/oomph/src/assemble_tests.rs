@@ -328,7 +328,7 @@ fn an_engine_that_died_is_placed_where_the_program_used_it() {
     let books = || ledger(&cards, &[900], &[(8, 0, 900, 1)], &[]);
     let line_with = |kind: &str, message: &str| {
         let site = Some(HookSite { file: "b.py".into(), line: 29, ..HookSite::default() });
-        let failure = Some(HookFailure { kind: kind.into(), message: message.into(), site });
+        let failure = Some(HookFailure { kind: kind.into(), message: message.into(), site, read_at: None });
         let program = HookReport { failure, ..hook(7, &[]) };
         let report = assemble(&cards, &run(books(), vec![program, engine.clone()], 1), None);
         assert_eq!(report.verdict, Verdict::Oom);
