@@ -304,15 +304,21 @@ fn vllm_scripts_get_its_own_arguments() {
     assert!(program("class LLM: pass\nllm = LLM('x')\n", &[]).served().is_none());
 }
 
-/// The lines that `in-pieces` puts into a program that ran out at the line with this text.
-fn in_pieces(text: &str, at: &str) -> Result<Vec<String>, String> {
+/// The lines that a remedy takes out of a program, and puts into it, that ran out at the line with this text.
+fn where_it_died(remedy: &str, text: &str, at: &str) -> Result<Vec<String>, String> {
     let before = program(text, &[]);
     let line = text.lines().position(|line| line.contains(at)).expect("the line is there") + 1;
     let facts = Facts { capability: (8, 0), died_at: Some((SCRIPT.into(), line)), ..Facts::default() };
-    let placed = before.apply("in-pieces", Amount { by: Some(16) }, &facts).map_err(|error| error.to_string())?;
+    let placed = before.apply(remedy, Amount { by: Some(16) }, &facts).map_err(|error| error.to_string())?;
     let patch = placed.program.patch_since(&before, Path::new("/p"));
-    let added = patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++"));
-    Ok(added.map(str::to_owned).collect())
+    let lines = patch.lines().filter(|line| line.starts_with(['+', '-']));
+    Ok(lines.filter(|line| !line.starts_with("+++") && !line.starts_with("---")).map(str::to_owned).collect())
+}
+
+/// The lines that `in-pieces` puts in.
+fn in_pieces(text: &str, at: &str) -> Result<Vec<String>, String> {
+    let changed = where_it_died("in-pieces", text, at)?;
+    Ok(changed.into_iter().filter(|line| line.starts_with('+')).collect())
 }
 
 #[test]
@@ -549,6 +555,42 @@ fn what_tensorflow_traces_is_compiled_by_xla() {
     );
     let compiled = program("import tensorflow as tf\n\n@tf.function(jit_compile=True)\ndef f(x):\n    return x\n", &[]);
     assert!(placed(&compiled, "xla", 8).is_err());
+}
+
+#[test]
+fn the_lines_of_jax_that_ran_out_are_compiled_as_one() {
+    let xla = |text: &str, at: &str| where_it_died("xla", text, at);
+    let distances = "import jax\nimport jax.numpy as jnp\nn = 6000\nx = jax.random.normal(key, (n, 64))\n\
+                     d = x[:, None, :64] - x[None, :n]\n# The nearest.\n\
+                     order = jnp.argsort(jnp.linalg.norm(d, axis=-1), axis=1)\nprint(order)\n";
+    assert_eq!(
+        xla(distances, "d = ").unwrap(),
+        [
+            "-d = x[:, None, :64] - x[None, :n]",
+            "-order = jnp.argsort(jnp.linalg.norm(d, axis=-1), axis=1)",
+            "+order = jax.jit(lambda x: jnp.argsort(jnp.linalg.norm((x[:, None, :64] - x[None, :n]), axis=-1), axis=1))(x)",
+        ]
+    );
+    // What is used again stays, and a function returns what it did.
+    let twice = distances.replace("print(order)", "print(d.mean())");
+    assert_eq!(
+        xla(&twice, "d = ").unwrap(),
+        ["-d = x[:, None, :64] - x[None, :n]", "+d = jax.jit(lambda x: x[:, None, :64] - x[None, :n])(x)"]
+    );
+    let function = "import jax\nimport jax.numpy as jnp\n\ndef near(x, y):\n    d = (x[:, None] - y[None]) ** 2\n    \
+                    return jnp.argmin(d.sum(-1), 1)\n";
+    assert_eq!(
+        xla(function, "d = ").unwrap(),
+        [
+            "-    d = (x[:, None] - y[None]) ** 2",
+            "-    return jnp.argmin(d.sum(-1), 1)",
+            "+    return jax.jit(lambda x, y: jnp.argmin(((x[:, None] - y[None]) ** 2).sum(-1), 1))(x, y)",
+        ]
+    );
+    // A compiled function gains nothing, and what the program's own functions do is not known.
+    let compiled = function.replace("def near", "@jax.jit\ndef near");
+    let calls = format!("{function}\nz = near(a, b)\n").replace("import jax\n", "import jax\na = b = jnp.ones(9)\n");
+    assert!(xla(&compiled, "d = ").is_err() && xla(&calls, "z = ").is_err());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Remedies in programs of TensorFlow with Keras, JAX and ONNX Runtime, and in scripts that serve by vLLM or llama.cpp.
 
+mod fused;
 mod jax;
 mod kept;
 mod keras;
