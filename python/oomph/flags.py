@@ -206,7 +206,9 @@ def _ends(statements):
     """Whether statements end the program: by an exception, or by leaving."""
     for one in statements:
         if isinstance(one, ast.Raise):
-            return True
+            # The end of an iteration is none of the program.
+            name = getattr(one.exc, "id", None) or _called(one.exc)
+            return name not in ("StopIteration", "StopAsyncIteration")
         if isinstance(one, ast.Expr) and _called(one.value) in _EXITS:
             return True
     return False

@@ -77,7 +77,7 @@ class Sources(unittest.TestCase):
             self.assertEqual(self.run_with_flag("def run(x):\n    " + body), [answer], body)
 
     def test_what_says_nothing_is_not_guessed(self):
-        for body in ("if x:\n        print()", "while x:\n        break", "y = [1 for _ in 'a' if x]"):
+        for body in ("if x:\n        print()", "if x:\n        raise StopIteration", "while x:\n        break", "y = [1 for _ in 'a' if x]"):
             self.assertEqual(self.run_with_flag("def run(x):\n    " + body), [None], body)
 
     def test_without_a_source_nothing_is_known(self):
