@@ -2,7 +2,7 @@
 
 use oomph_launch::{HookKept, HookOom, HookProgram, HookReports};
 use oomph_remedy::search::{Candidate, Found, Wishes};
-use oomph_remedy::{Catalogue, Cause, Operation, Remedy, Sameness, Situation, Task, share_is_refused};
+use oomph_remedy::{Catalogue, Cause, Framework, Operation, Remedy, Sameness, Situation, Task, share_is_refused};
 
 use super::applier::{Applier, Means};
 
@@ -11,6 +11,9 @@ const PER_MEANS: u8 = 32;
 
 /// The remedy that is placed in the line that ran out of memory, and nowhere else.
 pub const AT_THE_LINE: &str = "in-pieces";
+
+/// The remedy that compiles the lines that ran out, in a program of JAX.
+const COMPILED: &str = "xla";
 
 /// The remedy of [`part_of_the_evaluation`].
 pub const PART_OF_THE_EVALUATION: &str = "fewer-evaluation-batches";
@@ -34,7 +37,9 @@ pub fn ordered<'a>(mut candidates: Vec<Candidate<'a>>, applier: &Applier<'_>) ->
         // What changes the very line that ran out is as likely to help as an option.
         // So is a smaller share for an engine that was refused its own.
         let refused = candidate.remedy.id == SHARE && share_is_refused(applier.situation);
-        let means = if candidate.remedy.id == AT_THE_LINE || refused { means.min(Means::Own) } else { means };
+        let of_jax = || applier.situation.frameworks.iter().any(|installed| installed.framework == Framework::Jax);
+        let at_the_line = candidate.remedy.id == AT_THE_LINE || candidate.remedy.id == COMPILED && of_jax();
+        let means = if at_the_line || refused { means.min(Means::Own) } else { means };
         // Another result is no reason to take the program's own means first.
         let means =
             if candidate.remedy.sameness == Sameness::ChangesTheResult { means.max(Means::Edit) } else { means };
