@@ -103,6 +103,7 @@ class JaxWatcher(FrameworkWatcher):
             try:
                 array.block_until_ready()
             except Exception as error:
+                # Another failure of a computation that nobody reads is none of the program's.
                 if self.is_oom(error):
                     return error
         return None
