@@ -97,9 +97,9 @@ class Places(unittest.TestCase):
         watcher = jax.JaxWatcher(record.Record("/nonexistent"))
         site = lambda line: {"file": "/srv/train.py", "line": line, "function": "main"}
         watcher.compilations = [
-            jax._Compiled("jit_update", {1 << 28, 16 << 30}, 17 << 30, site(57)),
-            jax._Compiled("jit_subtract", {381 << 30}, 381 << 30, site(25)),
-            jax._Compiled("jit__mean", {4}, 382 << 30, site(27)),
+            jax._Compiled("jit_update", {1 << 28, 16 << 30}, 17 << 30, site(57), 16 << 30),
+            jax._Compiled("jit_subtract", {381 << 30}, 381 << 30, site(25), 381 << 30),
+            jax._Compiled("jit__mean", {4}, 382 << 30, site(27), 4),
         ]
         return watcher, site
 
@@ -121,10 +121,10 @@ class Places(unittest.TestCase):
         # The level that the first would have brought the card to was seen, so that it ran.
         watcher.peaks = lambda: {0: (None, 6 << 30)}
         watcher.compilations = [
-            jax._Compiled("jit_broadcast", {3 << 30}, 3 << 30, site(29)),
-            jax._Compiled("jit_multiply", {3 << 30}, 6 << 30, site(29)),
-            jax._Compiled("jit_scan", {6 << 30, 3 << 30}, 9 << 30, site(32)),
-            jax._Compiled("jit_mean", {3 << 30}, 9 << 30, site(33)),
+            jax._Compiled("jit_broadcast", {3 << 30}, 3 << 30, site(29), 3 << 30),
+            jax._Compiled("jit_multiply", {3 << 30}, 6 << 30, site(29), 3 << 30),
+            jax._Compiled("jit_scan", {6 << 30, 3 << 30}, 9 << 30, site(32), 6 << 30),
+            jax._Compiled("jit_mean", {3 << 30}, 9 << 30, site(33), 3 << 30),
         ]
         text = "Out of memory while trying to allocate 3.00GiB. [executable_name='jit_dynamic_slice']"
         self.assertEqual(watcher.place(text, site(33)), ("jit_scan", site(32)))
@@ -143,7 +143,7 @@ class Places(unittest.TestCase):
         # What was compiled for its figures is larger than the pool and no failure.
         watcher.record.limits[0]["bytes"] = 100 << 30
         ran = watcher.compilations
-        watcher.compilations = [one._replace(runs=False) for one in ran]
+        watcher.compilations = [one._replace(largest=0) for one in ran]
         watcher._see_what_nobody_read()
         self.assertIsNone(watcher.record.oom)
         watcher.compilations = ran

@@ -111,11 +111,11 @@ class JaxWatcher(FrameworkWatcher):
     def _of_a_program_larger_than_the_pool(self):
         """The same for arrays that are gone: what is larger than the whole pool was refused when it ran."""
         limit = max((limit["bytes"] for limit in self.record.limits.values()), default=0)
-        refused = next((one for one in self.compilations if one.runs and limit and max(one.sizes) > limit), None)
+        refused = next((one for one in self.compilations if limit and one.largest > limit), None)
         if refused is None:
             return None
         text = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate %d bytes. [executable_name='%s']"
-        return RuntimeError(text % (max(refused.sizes), refused.name))
+        return RuntimeError(text % (refused.largest, refused.name))
 
     # -- compiled programs -------------------------------------------------------------------------------------
 
@@ -145,9 +145,12 @@ class JaxWatcher(FrameworkWatcher):
             outputs, temporary = int(stats.output_size_in_bytes), int(stats.temp_size_in_bytes)
             sizes = {outputs, temporary, *(hook.guarded(_outputs_of, module) or ())}
             present = max((own[1] for own in self.present().values()), default=0)
-            reaches = present + outputs + temporary - int(stats.alias_size_in_bytes)
+            given_back = int(stats.alias_size_in_bytes)
             frame = sys._getframe()
-            self.compilations.append(_Compiled(name, sizes, reaches, sites.site_of_frame(frame), _is_to_run(frame)))
+            # These are of one card, which the results of a program on several are not.
+            largest = max(outputs - given_back, temporary) if _is_to_run(frame) else 0
+            reaches = present + outputs + temporary - given_back
+            self.compilations.append(_Compiled(name, sizes, reaches, sites.site_of_frame(frame), largest))
         program: HookCompiled = {
             "name": name,
             "argument_bytes": int(stats.argument_size_in_bytes),
@@ -218,8 +221,8 @@ class _Compiled(NamedTuple):
     """The bytes in use at its first run, if that succeeds."""
     site: HookSite | None
     """The user's line that it was compiled for."""
-    runs: bool = True
-    """Whether it was compiled to be run at once."""
+    largest: int
+    """What it allocates at once on one card when it runs, in bytes; 0 where it was not compiled to be run at once."""
 
 
 def _is_to_run(frame: FrameType | None) -> bool:
