@@ -92,6 +92,68 @@ class Errors(unittest.TestCase):
         self.assertIs(watcher.record.oom, oom)
 
 
+class Caught(unittest.TestCase):
+    """Errors that a program may catch are known when they are made."""
+
+    def setUp(self):
+        class Refused(RuntimeError):
+            def __init__(self, text):
+                super().__init__()
+                self.text = text
+
+            def __str__(self):
+                return self.text
+
+        class Wrapped(Refused):
+            pass
+
+        self.Refused, self.Wrapped = Refused, Wrapped
+        self.watcher = watch.FrameworkWatcher(record.Record("/nonexistent"), TENSORFLOW_TEXTS)
+        self.watcher.hear(Refused)
+
+    def refuse(self, size):
+        raise self.Refused("Out of memory while trying to allocate %d bytes." % size)
+
+    def test_a_search_for_the_largest_batch_has_caught_each_of_its_errors(self):
+        for size in (64, 32):
+            with self.assertRaises(self.Refused):
+                self.refuse(size)
+        with self.assertRaises(self.Refused):
+            raise self.Refused("shapes do not match")
+        oom = self.watcher.record.oom
+        self.assertEqual((oom["requested_bytes"], oom["fatal"]), (32, False))
+        self.assertEqual(oom["site"]["function"], "refuse")
+        self.assertEqual(sum("went on" in one for one in self.watcher.record.warnings), 1)
+
+    def test_the_error_that_was_not_caught_ends_the_program(self):
+        try:
+            self.refuse(64)
+        except self.Refused as error:
+            # TensorFlow says where in a graph the error was, and Keras takes its own frames away.
+            error.text = "Graph execution error: Out of memory while trying to allocate 64 bytes."
+            self.watcher.failed(error.with_traceback(None))
+        oom = self.watcher.record.oom
+        self.assertEqual((oom["requested_bytes"], oom["fatal"]), (64, True))
+        self.assertEqual(oom["site"]["function"], "refuse")
+        self.assertEqual(self.watcher.record.warnings, [])
+
+    def test_an_error_that_is_met_again_or_wrapped_is_one(self):
+        first = self.Refused("Out of memory while trying to allocate 64 bytes.")
+        self.Refused(str(first))
+        self.Wrapped("Exception encountered when calling Dense.call(). " + str(first))
+        self.assertEqual(self.watcher.record.warnings, [])
+        self.assertEqual(self.watcher.record.oom["message"], str(first))
+
+    def test_the_evaluation_of_keras_is_known_when_the_error_is_made(self):
+        watcher = tensorflow.TensorFlowWatcher(record.Record("/nonexistent"), {"stop": {"mode": "until-exit"}})
+        watcher.hear(self.Refused)
+        names = {"refuse": self.refuse}
+        exec(compile("def evaluate():\n    refuse(64)\n", "/v/site-packages/keras/src/trainer.py", "exec"), names)
+        with self.assertRaises(self.Refused):
+            names["evaluate"]()
+        self.assertEqual(watcher.record.oom["phase"], "eval")
+
+
 class Places(unittest.TestCase):
     def watcher(self):
         watcher = jax.JaxWatcher(record.Record("/nonexistent"))
@@ -171,11 +233,9 @@ class Sessions(unittest.TestCase):
     def setUp(self):
         self.watcher = onnxruntime.OnnxRuntimeWatcher(record.Record("/nonexistent"))
 
-    def session(self, have, error=None):
+    def session(self, have):
         class Session:
             def _create_inference_session(self, providers, provider_options):
-                if error is not None:
-                    raise error
                 self._sess = types.SimpleNamespace(get_providers=lambda: have)
 
         self.watcher.watch_sessions(Session)
@@ -192,9 +252,9 @@ class Sessions(unittest.TestCase):
         self.assertIn("CUDAExecutionProvider", self.watcher.record.fallback)
 
     def test_a_session_that_does_not_fit_is_an_error_that_was_caught(self):
-        error = RuntimeError("bfc_arena.cc: Failed to allocate memory for requested buffer of size 268435456")
-        with self.assertRaises(RuntimeError):
-            self.session([], error)._create_inference_session(["CUDAExecutionProvider"], [{}])
+        kind = type("RuntimeException", (Exception,), {})
+        self.watcher.hear_errors(types.SimpleNamespace(RuntimeException=kind, SessionOptions=object, version="1"))
+        error = kind("bfc_arena.cc: Failed to allocate memory for requested buffer of size 268435456")
         oom = self.watcher.record.oom
         self.assertEqual((oom["requested_bytes"], oom["fatal"]), (268435456, False))
         self.watcher.failed(error)

@@ -117,6 +117,10 @@ class JaxWatcher(FrameworkWatcher):
         text = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate %d bytes. [executable_name='%s']"
         return RuntimeError(text % (refused.largest, refused.name))
 
+    def hear_errors(self, errors: Library) -> None:
+        """Its errors are all of one class, which older versions do not name."""
+        self.hear(*filter(None, [getattr(errors, "JaxRuntimeError", None)]))
+
     # -- compiled programs -------------------------------------------------------------------------------------
 
     def watch_compiler(self, compiler: Library) -> None:
@@ -289,6 +293,7 @@ def install(jax: Library, record: Record, config: HookConfig) -> JaxWatcher:
     watcher.attach()
     hook.guarded(_watch_gradients, jax, described.of(record))
     hook.on_import("jax._src.compiler", watcher.watch_compiler)
+    hook.on_import("jax.errors", watcher.hear_errors)
     hook.on_import("jax._src.xla_bridge", lambda bridge: _when_it_begins(bridge, record))
     if hook.on_virtual_card():
         hook.on_import("jax._src.array", lambda module: readback.watch_jax(module, record))

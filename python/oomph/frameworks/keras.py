@@ -106,14 +106,12 @@ class KerasLoops:
         self.watcher.record.write(force=False)
 
 
-def keras_phase(error: BaseException) -> Phase | None:
-    """`eval` where an error came out of an evaluation or a prediction of Keras'; None elsewhere."""
-    trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
+def keras_phase(frames: Iterable[FrameType]) -> Phase | None:
+    """`eval` where a stack goes through an evaluation or a prediction of Keras'; None elsewhere."""
+    for frame in frames:
+        code = frame.f_code
         if code.co_name in ("evaluate", "predict", "predict_on_batch", "test_on_batch") and "keras" in code.co_filename:
             return protocol.PHASE_EVAL
-        trace = trace.tb_next
     return None
 
 

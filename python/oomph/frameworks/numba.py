@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from oomph._protocol import HookConfig
+    from oomph._protocol import HookConfig, HookOom
     from oomph._types import Library
     from oomph.record import Record
 
@@ -30,10 +30,12 @@ def install(cuda: Library, record: Record, config: HookConfig) -> None:
     """Attach to a `numba.cuda` that has just been imported."""
     numba = sys.modules.get("numba")
     record.frameworks["numba"] = str(getattr(numba, "__version__", ""))
-    NumbaWatcher(record, _TEXTS).attach()
+    watcher = NumbaWatcher(record, _TEXTS)
+    watcher.attach()
     driver = sys.modules.get(cuda.__name__ + ".cudadrv.driver") or sys.modules.get("numba.cuda.cudadrv.driver")
     if driver is not None:
         name_lines(driver)
+        watcher.hear_allocations(driver)
 
 
 class NumbaWatcher(FrameworkWatcher):
@@ -44,6 +46,29 @@ class NumbaWatcher(FrameworkWatcher):
         for part in parts:
             if getattr(part, "__cuda_memory__", False) and getattr(part, "alloc_size", 0):
                 yield id(part), int(part.alloc_size)
+
+    def is_met_again(self, known: HookOom, error: BaseException) -> bool:
+        """Each is another one: they do not say how much was requested, and have the same words."""
+        return False
+
+    def hear_allocations(self, driver: Library) -> None:
+        """Learn of the errors that leave an allocation: inside of it, Numba frees what waits for that and asks again."""
+        for name in _ALLOCATIONS:
+            original = getattr(driver.Context, name, None)
+            if original is not None:
+                setattr(driver.Context, name, self._heard(original))
+
+    def _heard(self, original):
+        @functools.wraps(original)
+        def allocate(*args, **kwargs):
+            try:
+                return original(*args, **kwargs)
+            except Exception as error:
+                # Whatever it is goes on to the program.
+                hook.guarded(self.raised, error)
+                raise
+
+        return allocate
 
 
 def name_lines(driver: Library, named: Callable[..., object] | None = None) -> None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 
 from oomph import _protocol as protocol
-from oomph import hook, sites
+from oomph import hook
 from oomph.frameworks import described
 from oomph.frameworks.watch import DTYPE_BYTES, FrameworkWatcher
 
@@ -65,16 +64,15 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
         @functools.wraps(create)
         def _create_inference_session(self, providers, provider_options, *args, **kwargs):
             wanted = hook.guarded(watcher.wanted, providers, provider_options)
-            try:
-                result = create(self, providers, provider_options, *args, **kwargs)
-            except Exception as error:
-                # Whatever ends the session is raised on; it is looked at first.
-                hook.guarded(watcher.refused, error)
-                raise
+            result = create(self, providers, provider_options, *args, **kwargs)
             hook.guarded(watcher.compare, wanted, self)
             return result
 
         session._create_inference_session = _create_inference_session
+
+    def hear_errors(self, library: Library) -> None:
+        """Its errors have one class each for every kind of failure, and a full card is reported by several of them."""
+        self.hear(*(kind for kind in vars(library).values() if isinstance(kind, type) and issubclass(kind, Exception)))
 
     def wanted(self, providers: Sequence[Any] | None, provider_options: Sequence[dict[str, Any]] | None) -> list[str]:
         """The providers of cards that a session asks for; their arenas' limits are kept."""
@@ -104,24 +102,8 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
             )
             self.record.write()
 
-    def refused(self, error: BaseException) -> None:
-        """A session that cannot be made is made again for the CPU: that the card was full is known only here."""
-        if self.is_oom(error):
-            self._note(error, error)
-            oom = self.record.oom
-            if oom is not None:
-                oom["fatal"] = False
-                oom["site"] = oom["site"] or sites.site_of_frame(sys._getframe())
-
-    def _note(self, cause, error):
-        known = self.record.oom
-        if known is not None and not known["fatal"] and known["message"] == sites.message_of(cause)[:2000]:
-            # It was not survived after all.
-            self.record.oom = None
-        super()._note(cause, error)
-        oom = self.record.oom
-        if oom is None:
-            return
+    def _facts(self, cause, site, frames):
+        oom = super()._facts(cause, site, frames)
         limit = self.limits.get(oom["device"])
         if limit is not None and "available memory of" in oom["message"].lower():
             # The arena's own limit: how much it holds is what the limit leaves no more of.
@@ -136,6 +118,7 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
                 "ONNX Runtime's arena grows by powers of two; with arena_extend_strategy=kSameAsRequested among the "
                 "provider's options it takes what is requested."
             )
+        return oom
 
 
 def install(onnxruntime: Library, record: Record, config: HookConfig) -> OnnxRuntimeWatcher:
@@ -145,4 +128,5 @@ def install(onnxruntime: Library, record: Record, config: HookConfig) -> OnnxRun
     watcher.attach()
     described.of(record)
     watcher.watch_sessions(onnxruntime.InferenceSession)
+    hook.on_import("onnxruntime.capi.onnxruntime_pybind11_state", watcher.hear_errors)
     return watcher

@@ -15,7 +15,8 @@ from oomph.frameworks.watch import FrameworkWatcher, given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
     from typing import Any
 
     from oomph._protocol import HookConfig, LimitScales, Phase
@@ -188,9 +189,9 @@ class TensorFlowWatcher(FrameworkWatcher):
             if isinstance(part, tensorflow.Tensor) and "GPU" in (getattr(part, "device", None) or ""):
                 yield id(part), (part.shape.num_elements() or 0) * part.dtype.size
 
-    def phase(self, error: BaseException) -> Phase:
+    def phase(self, frames: Iterable[FrameType]) -> Phase:
         """An evaluation and a prediction are known by Keras' own methods on the way to the error."""
-        return keras_phase(error) or super().phase(error)
+        return keras_phase(frames) or super().phase(())
 
     def stepped(self, what: object) -> None:
         """One step of a training is done: count, write, and stop when the peak has been seen."""
@@ -250,6 +251,7 @@ def install(tensorflow: Library, record: Record, config: HookConfig) -> TensorFl
         hook.guarded(_compute_sizes_on_the_host, tensorflow)
         hook.on_import("tensorflow.python.ops.control_flow_assert", _pass_assertions)
         hook.on_import("tensorflow.python.framework.ops", lambda module: readback.watch_tensorflow(module, record))
+    hook.on_import("tensorflow.python.framework.errors_impl", lambda errors: watcher.hear(errors.OpError))
     hook.on_import("tensorflow.python.eager.context", watcher.keep_across_resets)
     hook.on_import("tensorflow.python.eager.polymorphic_function.polymorphic_function", watcher.count_steps)
     hook.on_import("tensorflow.python.eager.backprop", watcher.watch_tape)

@@ -6,7 +6,9 @@ import ctypes
 import math
 import os
 import re
+import sys
 import threading
+import weakref
 
 from oomph import _protocol as protocol
 from oomph import ends, hook, sites
@@ -15,13 +17,16 @@ from oomph.frameworks import kept
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import FrameType
     from typing import Any
 
-    from oomph._protocol import HookSite, Phase
+    from oomph._protocol import HookOom, HookSite, Phase
     from oomph._types import Peaks
     from oomph.record import Record
 
 _SAMPLE_SECONDS = 0.5
+_LONGEST_MESSAGE = 2000
+"""How many characters of an error's message are kept."""
 
 DTYPE_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1, "int16": 2,
                 "int32": 4, "int64": 8, "complex64": 8, "complex128": 16}  # fmt: skip
@@ -41,6 +46,8 @@ class FrameworkWatcher:
         """What the framework's out-of-memory errors say, in small letters."""
         self.kept: list[dict[str, Any]] = []
         """What the program keeps on the card, more with every iteration, when it ran out of memory."""
+        self._met: weakref.ref[BaseException] | None = None
+        """The last error that was made."""
         self._ended = threading.Event()
 
     def attach(self) -> None:
@@ -103,41 +110,80 @@ class FrameworkWatcher:
             self._note(cause, error)
         self.record.write()
 
+    def hear(self, *kinds: type[BaseException]) -> None:
+        """Learn of each out-of-memory error of these classes that Python code gets to see, whether it is caught or not."""
+        for kind in kinds:
+            self._hear(kind)
+
+    def _hear(self, kind):
+        previous = kind.__init__
+
+        def __init__(error, *args, **kwargs):
+            previous(error, *args, **kwargs)
+            hook.guarded(self.raised, error)
+
+        kind.__init__ = __init__
+
+    def raised(self, error: BaseException) -> None:
+        """An exception was made, and is about to reach Python code. The program may catch it."""
+        if not self.is_oom(error):
+            return
+        known = self.record.oom
+        if known is None or not (known["fatal"] or self.is_met_again(known, error)):
+            self._met = weakref.ref(error)
+            self.record.note_oom(self._facts(error, sites.site_of_frame(sys._getframe()), _frames_around(sys._getframe())))
+            self.record.write()
+
+    def is_met_again(self, known: HookOom, error: BaseException) -> bool:
+        """Whether it is the error that is known: it comes from all that was computed of what was refused, and wrapped."""
+        return known["message"] in sites.message_of(error)
+
     def leaving(self, code: object) -> None:
         """The program asks to end with `code`, perhaps because of the error that it is handling."""
-        import sys
-
         if code not in (None, 0, False):
             handled = sys.exc_info()[1]
             if handled is not None and not isinstance(handled, SystemExit):
                 self.failed(handled)
 
     def _note(self, cause, error):
-        if self.record.oom is not None and self.record.oom["fatal"]:
+        known = self.record.oom
+        if known is not None and known["fatal"]:
             return
         site = sites.site_of_traceback(cause.__traceback__) or sites.site_of_traceback(error.__traceback__)
-        message = sites.message_of(cause)
-        program, site = self.place(message, site)
+        if known is not None and self._is_that(known, error):
+            # It was not caught after all. What is known of the moment when it was made is better than what is left of it now.
+            known["fatal"] = True
+            known["site"] = known["site"] or site
+        else:
+            known = self._facts(cause, site, _frames_of(cause.__traceback__))
+            known["fatal"] = True
+            self.record.note_oom(known)
+        hook.guarded(self._note_kept, [error.__traceback__, cause.__traceback__], known["device"])
+
+    def _is_that(self, known, error):
+        """Whether an exception is, or came out of, the error that is known. Frameworks change the words of one on its way."""
+        met = self._met() if self._met is not None else None
+        return sites.find_oom(error, lambda one: one is met or _message_of(one) == known["message"]) is not None
+
+    def _facts(self, cause: BaseException, site: HookSite | None, frames: Iterable[FrameType]) -> HookOom:
+        program, site = self.place(sites.message_of(cause), site)
         device, (reserved, allocated) = self._fullest()
-        self.record.note_oom(
-            {
-                "device": device,
-                "requested_bytes": requested_of(str(cause)),
-                "allocated_bytes": None if allocated is None else int(allocated),
-                "reserved_bytes": None if reserved is None else int(reserved),
-                "free_bytes": free_on(device),
-                "message": message[:2000],
-                "step": self.record.steps + 1 if self.record.steps else 0,
-                "phase": self.phase(cause),
-                "site": site,
-                "library_site": None,
-                "module": None,
-                "model": program,
-                "fatal": True,
-                "unread": False,
-            }
-        )
-        hook.guarded(self._note_kept, [error.__traceback__, cause.__traceback__], device)
+        return {
+            "device": device,
+            "requested_bytes": requested_of(str(cause)),
+            "allocated_bytes": None if allocated is None else int(allocated),
+            "reserved_bytes": None if reserved is None else int(reserved),
+            "free_bytes": free_on(device),
+            "message": _message_of(cause),
+            "step": self.record.steps + 1 if self.record.steps else 0,
+            "phase": self.phase(frames),
+            "site": site,
+            "library_site": None,
+            "module": None,
+            "model": program,
+            "fatal": False,
+            "unread": False,
+        }
 
     def on_card(self, value: Any) -> Iterable[tuple[int, int]]:
         """The arrays on a card in a value: pairs of what identifies each, and its bytes."""
@@ -159,8 +205,8 @@ class FrameworkWatcher:
         if self.kept and hasattr(described, "kept"):
             described.kept = list(self.kept)
 
-    def phase(self, error: BaseException) -> Phase:
-        """What the program was doing, in the words of `hook/PID.json`."""
+    def phase(self, frames: Iterable[FrameType]) -> Phase:
+        """What the program was doing, in the words of `hook/PID.json`, by the frames of a stack."""
         return protocol.PHASE_OTHER
 
     def place(self, message: str, site: HookSite | None) -> tuple[str | None, HookSite | None]:
@@ -177,6 +223,22 @@ class FrameworkWatcher:
         if not present:
             return 0, (None, None)
         return max(present.items(), key=lambda item: (item[1][1], -item[0]))
+
+
+def _frames_of(trace):
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _frames_around(frame):
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _message_of(error):
+    return sites.message_of(error)[:_LONGEST_MESSAGE]
 
 
 def requested_of(message: str) -> int:
