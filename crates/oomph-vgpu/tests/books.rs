@@ -391,6 +391,16 @@ fn a_conditional_node_comes_with_graphs_to_fill(cuda: &Cuda) {
         let mut inner = ConditionalParameters { graphs: ptr::null_mut(), size: 1, ..parameters };
         assert_eq!(add(&raw mut node, graphs[2], ptr::null(), ptr::null(), 0, &raw mut inner), 0);
         assert!(!(*inner.graphs).is_null());
+        // XLA refuses a captured graph without a node that depends on no other.
+        type Nodes = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut usize) -> c_int;
+        let roots: Nodes = common::function(library, "cudaGraphGetRootNodes");
+        let mut count = 0;
+        assert_eq!(roots(graph, ptr::null_mut(), &raw mut count), 0);
+        assert_eq!(count, 1);
+        let mut found = [ptr::null_mut(); 2];
+        count = found.len();
+        assert_eq!(roots(graph, found.as_mut_ptr(), &raw mut count), 0);
+        assert!(count == 1 && !found[0].is_null() && found[1].is_null());
         inner.size = 0;
         assert_ne!(add(&raw mut node, graph, ptr::null(), ptr::null(), 0, &raw mut inner), 0, "no branch at all");
         assert_eq!(destroy(graph), 0);

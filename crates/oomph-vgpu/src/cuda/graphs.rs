@@ -53,8 +53,16 @@ pub fn launch(stream: StreamHandle) -> Result<(), CudaStatus> {
 
 /// Writes the nodes of a graph. A captured graph is never empty, because torch warns of an empty one.
 pub fn nodes(graph: Opaque, nodes: Room<'_, Opaque>, count: InOut<'_, usize>) -> Result<(), CudaStatus> {
+    hand_out_nodes(capture::nodes(graph).max(1) as usize, nodes, count)
+}
+
+/// Writes the nodes that depend on no other: one, as of a capture on one stream. XLA refuses a captured graph without any.
+pub fn roots(nodes: Room<'_, Opaque>, count: InOut<'_, usize>) -> Result<(), CudaStatus> {
+    hand_out_nodes(1, nodes, count)
+}
+
+fn hand_out_nodes(existing: usize, nodes: Room<'_, Opaque>, count: InOut<'_, usize>) -> Result<(), CudaStatus> {
     let count = count.given().ok_or(CudaStatus::INVALID_VALUE)?;
-    let existing = capture::nodes(graph).max(1) as usize;
     if !nodes.is_null() {
         for index in 0..nodes.count() {
             nodes.set(index, if index < existing { gpu().handles.fresh() } else { std::ptr::null_mut() });

@@ -28,6 +28,8 @@ functions! { DriverStatus:
     cuGraphLaunch(_executable: Opaque, stream: StreamHandle) = known_to_runtime(graphs::launch(stream));
     cuGraphGetNodes(graph: Opaque, nodes: Room<'_, Opaque>, count: InOut<'_, usize>)
         = known_to_runtime(graphs::nodes(graph, nodes, count));
+    cuGraphGetRootNodes(_graph: Opaque, nodes: Room<'_, Opaque>, count: InOut<'_, usize>)
+        = known_to_runtime(graphs::roots(nodes, count));
     /// 0 is a kernel.
     cuGraphNodeGetType(_node: Opaque, kind: Out<'_, c_int>) = kind.set(0);
     /// The older shape has no data about edges.

@@ -35,6 +35,7 @@ functions! { RuntimeStatus:
     cudaGraphLaunch(_executable: Opaque, stream: StreamHandle) = graphs::launch(stream);
     cudaGraphGetNodes(graph: Opaque, nodes: Room<'_, Opaque>, count: InOut<'_, usize>)
         = graphs::nodes(graph, nodes, count);
+    cudaGraphGetRootNodes(_graph: Opaque, nodes: Room<'_, Opaque>, count: InOut<'_, usize>) = graphs::roots(nodes, count);
     cudaGraphGetEdges(
         _graph: Opaque, _from: *mut c_void, _to: *mut c_void, data: Out<'_, usize>, count: Out<'_, usize>
     ) = no_edges(count, data);
