@@ -42,6 +42,7 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("jax", "the-line-is-that-of-the-program-that-was-refused", jax_place),
     ("jax", "fixes-are-in-jax-s-words", jax_fixes),
     ("jax", "what-a-loop-keeps-goes-to-the-host", jax_kept),
+    ("jax", "an-error-that-is-caught-is-no-death", jax_caught),
     ("tensorflow", "keras-peaks-are-tensorflow-s-own", keras_fits),
     ("tensorflow", "keras-passes-end-when-their-peak-is-stable", keras_passes),
     ("tensorflow", "what-follows-the-training-is-run", keras_ends),
@@ -50,6 +51,8 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("tensorflow", "a-full-card-is-reported-with-the-line-and-the-need", tensorflow_oom),
     ("tensorflow", "a-limit-of-the-program-is-kept", tensorflow_limit),
     ("tensorflow", "shapes-that-are-computed-have-values", tensorflow_sizes),
+    ("tensorflow", "sizes-that-are-counted-are-true", tensorflow_counts),
+    ("tensorflow", "an-error-that-is-caught-is-no-death", tensorflow_caught),
     ("tensorflow", "imported-and-not-used", tensorflow_unused),
     ("onnxruntime", "runs-on-the-card", onnx_fits),
     ("onnxruntime", "a-full-card-is-reported-with-the-line", onnx_oom),
@@ -262,6 +265,10 @@ fn jax_kept() -> Result<()> {
     kept("4GiB", JAX, script, "collect-on-host", "`snapshots` keeps")
 }
 
+fn jax_caught() -> Result<()> {
+    caught(JAX, "acceptance/programs/frameworks/jax_halving.py", "train_step(params, state, x, y)", "batch 256 fits")
+}
+
 fn onnx_kept() -> Result<()> {
     let script = "acceptance/programs/frameworks/onnx_gallery.py";
     kept("4GiB", ONNXRUNTIME, script, "eval-accumulation", "`gallery` keeps")
@@ -379,6 +386,27 @@ fn tensorflow_sizes() -> Result<()> {
     let (finished, report) = run("rtx-4090", TENSORFLOW, &program)?;
     finished.ensure(report["verdict"] == "fits", format!("the verdict is {}", report["verdict"]))?;
     finished.ensure(report["steps"] == 18, format!("{} steps", report["steps"]))
+}
+
+fn tensorflow_counts() -> Result<()> {
+    let (finished, report) = run("rtx-4090", TENSORFLOW, &["acceptance/programs/frameworks/tensorflow_sizes.py"])?;
+    finished.ensure(report["verdict"] == "fits", format!("the verdict is {}", report["verdict"]))?;
+    ensure!(!warns(&report, "never computed"), "{}", report["warnings"]);
+    Ok(())
+}
+
+fn tensorflow_caught() -> Result<()> {
+    caught(TENSORFLOW, "acceptance/programs/frameworks/tensorflow_halving.py", "step(x, y)", "batch 64")
+}
+
+/// A program that halves its batch until it fits has recovered, at the line that was refused.
+fn caught(framework: Torch, program: &str, line: &str, said: &str) -> Result<()> {
+    let (finished, report) = with_vram(4 << 30, framework, &[program])?;
+    finished.ensure(report["verdict"] == "recovered", format!("the verdict is {}", report["verdict"]))?;
+    finished.ensure(finished.story().contains(said), format!("it does not say {said:?}"))?;
+    let site = &report["devices"][0]["caught_ooms"][0]["site"];
+    ensure!(site["text"].as_str().is_some_and(|text| text.contains(line)), "{}", report["devices"][0]["caught_ooms"]);
+    Ok(())
 }
 
 fn tensorflow_limit() -> Result<()> {

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 24
 """The largest array that is filled."""
-_OF_THE_HOST = "_oomph_of_the_host"
-"""The attribute of JAX's arrays that were put on the card by the host."""
+OF_THE_HOST = "_oomph_of_the_host"
+"""The attribute of arrays and tensors that were put on the card by the host."""
 
 
 def watch_jax(module: Library, record: Record) -> None:
@@ -33,7 +33,7 @@ def watch_jax(module: Library, record: Record) -> None:
 
     def _value(array):
         value = original.fget(array)
-        if getattr(array, _OF_THE_HOST, False) or all(device.platform not in ("cuda", "gpu") for device in array.devices()):
+        if getattr(array, OF_THE_HOST, False) or all(device.platform not in ("cuda", "gpu") for device in array.devices()):
             return value
         found = hook.guarded(_as_a_healthy_run, value, record, "/jax/_src/")
         if found is None and marked:
@@ -52,8 +52,8 @@ def _mark_what_the_host_puts():
     @functools.wraps(original)
     def batched_device_put(aval, sharding, values, *args, **kwargs):
         array = original(aval, sharding, values, *args, **kwargs)
-        if not any(isinstance(value, kind) and not getattr(value, _OF_THE_HOST, False) for value in values):
-            setattr(array, _OF_THE_HOST, True)
+        if not any(isinstance(value, kind) and not getattr(value, OF_THE_HOST, False) for value in values):
+            setattr(array, OF_THE_HOST, True)
         return array
 
     client.batched_device_put = batched_device_put
@@ -68,7 +68,7 @@ def watch_tensorflow(module: Library, record: Record) -> None:
     @functools.wraps(original)
     def _numpy(tensor):
         value = original(tensor)
-        if "GPU:" not in (tensor.device or ""):
+        if "GPU:" not in (tensor.device or "") or getattr(tensor, OF_THE_HOST, False):
             return value
         found = hook.guarded(_as_a_healthy_run, value, record, "/tensorflow/python/framework/")
         if found is None and hook.guarded(_is_unsound, value):

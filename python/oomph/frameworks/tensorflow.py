@@ -9,7 +9,7 @@ import time
 
 from oomph import _protocol as protocol
 from oomph import ends, frameworks, hook, stop
-from oomph.frameworks import described, readback
+from oomph.frameworks import described, readback, tensorflow_values
 from oomph.frameworks.keras import KerasLoops, keras_phase
 from oomph.frameworks.watch import FrameworkWatcher, given
 
@@ -249,6 +249,7 @@ def install(tensorflow: Library, record: Record, config: HookConfig) -> TensorFl
     watcher.attach()
     if hook.on_virtual_card():
         hook.guarded(_compute_sizes_on_the_host, tensorflow)
+        hook.guarded(tensorflow_values.install, tensorflow, record, config["unknown_sizes"])
         hook.on_import("tensorflow.python.ops.control_flow_assert", _pass_assertions)
         hook.on_import("tensorflow.python.framework.ops", lambda module: readback.watch_tensorflow(module, record))
     hook.on_import("tensorflow.python.framework.errors_impl", lambda errors: watcher.hear(errors.OpError))
