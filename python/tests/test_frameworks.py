@@ -141,6 +141,10 @@ class Caught(unittest.TestCase):
         first = self.Refused("Out of memory while trying to allocate 64 bytes.")
         self.Refused(str(first))
         self.Wrapped("Exception encountered when calling Dense.call(). " + str(first))
+        try:
+            raise first
+        except self.Refused:
+            self.Refused("Out of memory while trying to allocate 8 bytes.")
         self.assertEqual(self.watcher.record.warnings, [])
         self.assertEqual(self.watcher.record.oom["message"], str(first))
 

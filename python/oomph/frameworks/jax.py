@@ -12,15 +12,16 @@ from typing import NamedTuple
 from oomph import _protocol as protocol
 from oomph import frameworks, hook, sites
 from oomph.frameworks import described, readback
+from oomph.frameworks.keras import keras_phase
 from oomph.frameworks.watch import FrameworkWatcher, given, requested_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import FrameType
     from typing import Any
 
-    from oomph._protocol import HookCompiled, HookConfig, HookLimit, HookSite
+    from oomph._protocol import HookCompiled, HookConfig, HookLimit, HookOom, HookSite, Phase
     from oomph._types import Library, Peaks
     from oomph.record import Record
 
@@ -116,6 +117,14 @@ class JaxWatcher(FrameworkWatcher):
             return None
         text = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate %d bytes. [executable_name='%s']"
         return RuntimeError(text % (refused.largest, refused.name))
+
+    def is_met_again(self, known: HookOom, error: BaseException) -> bool:
+        """Every array that was to be computed has it, with the words of whichever program was to compute that one."""
+        return known["requested_bytes"] == requested_of(str(error))
+
+    def phase(self, frames: Iterable[FrameType]) -> Phase:
+        """Keras evaluates and predicts with JAX as well."""
+        return keras_phase(frames) or super().phase(())
 
     def hear_errors(self, errors: Library) -> None:
         """Its errors are all of one class, which older versions do not name."""

@@ -129,6 +129,10 @@ class FrameworkWatcher:
         if not self.is_oom(error):
             return
         known = self.record.oom
+        handled = sys.exc_info()[1]
+        # What fails while the first error is on its way is a consequence of it.
+        if known is not None and handled is not None and self._is_that(known, handled):
+            return
         if known is None or not (known["fatal"] or self.is_met_again(known, error)):
             self._met = weakref.ref(error)
             self.record.note_oom(self._facts(error, sites.site_of_frame(sys._getframe()), _frames_around(sys._getframe())))
@@ -163,7 +167,7 @@ class FrameworkWatcher:
     def _is_that(self, known, error):
         """Whether an exception is, or came out of, the error that is known. Frameworks change the words of one on its way."""
         met = self._met() if self._met is not None else None
-        return sites.find_oom(error, lambda one: one is met or _message_of(one) == known["message"]) is not None
+        return sites.find_oom(error, lambda one: one is met or self.is_oom(one) and self.is_met_again(known, one)) is not None
 
     def _facts(self, cause: BaseException, site: HookSite | None, frames: Iterable[FrameType]) -> HookOom:
         program, site = self.place(sites.message_of(cause), site)
