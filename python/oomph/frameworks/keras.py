@@ -106,11 +106,19 @@ class KerasLoops:
         self.watcher.record.write(force=False)
 
 
+_EVALUATE = frozenset((
+    "evaluate", "predict", "predict_on_batch", "test_on_batch",
+    # With JAX and PyTorch, what a batch gave is read in another thread.
+    "_on_test_batch_end", "_on_predict_batch_end", "on_test_batch_end", "on_predict_batch_end",
+))  # fmt: skip
+"""Methods of Keras' that belong to an evaluation or a prediction."""
+
+
 def keras_phase(frames: Iterable[FrameType]) -> Phase | None:
     """`eval` where a stack goes through an evaluation or a prediction of Keras'; None elsewhere."""
     for frame in frames:
         code = frame.f_code
-        if code.co_name in ("evaluate", "predict", "predict_on_batch", "test_on_batch") and "keras" in code.co_filename:
+        if code.co_name in _EVALUATE and "keras" in code.co_filename:
             return protocol.PHASE_EVAL
     return None
 

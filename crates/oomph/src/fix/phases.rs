@@ -18,6 +18,9 @@ const COMPILED: &str = "xla";
 /// The remedy of [`part_of_the_evaluation`].
 pub const PART_OF_THE_EVALUATION: &str = "fewer-evaluation-batches";
 
+/// The remedy that lowers the batch of an evaluation.
+const EVALUATION_BATCH: &str = "eval-batch";
+
 /// The remedy of [`share_of_an_engine`].
 pub const SHARE: &str = "lower-utilization";
 
@@ -130,7 +133,22 @@ pub fn computes(found: &Found<'_>) -> bool {
         .any(|remedy| remedy.aims.contains(&Operation::Evaluation) && remedy.aims.contains(&Operation::Forward))
 }
 
-/// All candidates, but of what is enough only the amounts that are less than enough.
+/// The candidates that may help where the ones of an evaluation did: not these, and no smaller batch of training where the
+/// evaluation has one of its own.
+pub fn beside<'a>(candidates: &[Candidate<'a>], found: &Found<'_>) -> Vec<Candidate<'a>> {
+    let is_new = |id: &str| !holds(found, id) && may_help(id, found);
+    candidates.iter().filter(|candidate| is_new(&candidate.remedy.id)).cloned().collect()
+}
+
+fn holds(found: &Found<'_>, id: &str) -> bool {
+    found.fixes.iter().any(|fix| fix.mix.holds(id))
+}
+
+fn may_help(id: &str, found: &Found<'_>) -> bool {
+    !(is_batch(id) && holds(found, EVALUATION_BATCH))
+}
+
+/// All candidates that may help, but of what is enough only the amounts that are less than enough.
 pub fn gentler<'a>(candidates: &[Candidate<'a>], found: &Found<'_>) -> Vec<Candidate<'a>> {
     let doses: Vec<_> = found.fixes.iter().flat_map(|fix| &fix.mix.doses).collect();
     let less = |known: &Candidate<'a>| {
@@ -141,7 +159,7 @@ pub fn gentler<'a>(candidates: &[Candidate<'a>], found: &Found<'_>) -> Vec<Candi
         let known = Candidate { amounts, ..known.clone() };
         (!known.amounts.is_empty()).then_some(known)
     };
-    candidates.iter().filter_map(less).collect()
+    candidates.iter().filter(|known| may_help(&known.remedy.id, found)).filter_map(less).collect()
 }
 
 /// Adds what a second search found to what the first did.
@@ -252,6 +270,22 @@ mod tests {
         assert_eq!(pieces, named(&[("in-pieces", &[2]), ("smaller-batch", &[2, 4]), ("half-weights", &[])]));
         let others = left(vec![enough("smaller-batch", Some(2)), enough("half-weights", None)]);
         assert_eq!(others, named(&[("in-pieces", &[2, 4, 8])]), "nothing is less than these");
+    }
+
+    #[test]
+    fn a_batch_of_training_is_none_of_an_evaluation() {
+        let remedy = |id: &str| Catalogue::builtin().get(id).unwrap();
+        let candidate =
+            |id: &str| Candidate { remedy: remedy(id), amounts: vec![], tier: 0, asked: false, aimed: false };
+        let candidates = ["eval-batch", "micro-batch", "smaller-training-batch", "autocast"].map(candidate);
+        let ids =
+            |found: &Found<'_>| beside(&candidates, found).iter().map(|one| one.remedy.id.clone()).collect::<Vec<_>>();
+        let by = |id: &str| Found {
+            fixes: vec![Fix { mix: Mix::single(Dose::of(remedy(id))), peak_bytes: 1, tight: false }],
+            ..Found::default()
+        };
+        assert_eq!(ids(&by("eval-batch")), ["autocast"]);
+        assert_eq!(ids(&by("no-grad")), ["eval-batch", "micro-batch", "smaller-training-batch", "autocast"]);
     }
 
     #[test]

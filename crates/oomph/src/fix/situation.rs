@@ -134,10 +134,11 @@ impl Known<'_> {
 
     /// Whether it trains a model, whatever else it does.
     pub fn trains(&self) -> bool {
-        // JAX's programs may update their weights without an optimizer.
+        // JAX's programs may update their weights without an optimizer, and Keras has optimizers of its own.
+        let of_its_own = ["jax", "keras"].iter().any(|name| self.versions.contains_key(*name));
         self.program.trainer.is_some()
             || !self.program.optimizers.is_empty()
-            || self.versions.contains_key("jax") && self.program.task.as_deref() == Some("training")
+            || of_its_own && self.program.task.as_deref() == Some("training")
     }
 
     fn memory(&self) -> Memory {
