@@ -43,6 +43,7 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("jax", "fixes-are-in-jax-s-words", jax_fixes),
     ("jax", "what-a-loop-keeps-goes-to-the-host", jax_kept),
     ("jax", "an-error-that-is-caught-is-no-death", jax_caught),
+    ("jax", "a-mask-of-the-host-selects-what-is-set", jax_masks),
     ("tensorflow", "keras-peaks-are-tensorflow-s-own", keras_fits),
     ("tensorflow", "keras-passes-end-when-their-peak-is-stable", keras_passes),
     ("tensorflow", "what-follows-the-training-is-run", keras_ends),
@@ -269,6 +270,15 @@ fn jax_caught() -> Result<()> {
     caught(JAX, "acceptance/programs/frameworks/jax_halving.py", "train_step(params, state, x, y)", "batch 256 fits")
 }
 
+fn jax_masks() -> Result<()> {
+    let program = ["acceptance/programs/frameworks/jax_masks.py"];
+    let (finished, report) = run("rtx-3060", JAX, &program)?;
+    finished.ensure(report["verdict"] == "fits", format!("the verdict is {}", report["verdict"]))?;
+    finished.ensure(finished.story().contains("selected 1000 1000"), "the most is not taken")?;
+    ensure!(warns(&report, "how many elements are selected"), "{}", report["warnings"]);
+    Ok(())
+}
+
 fn onnx_kept() -> Result<()> {
     let script = "acceptance/programs/frameworks/onnx_gallery.py";
     kept("4GiB", ONNXRUNTIME, script, "eval-accumulation", "`gallery` keeps")
@@ -396,12 +406,18 @@ fn tensorflow_counts() -> Result<()> {
 }
 
 fn tensorflow_caught() -> Result<()> {
-    caught(TENSORFLOW, "acceptance/programs/frameworks/tensorflow_halving.py", "step(x, y)", "batch 64")
+    caught(
+        TENSORFLOW,
+        "acceptance/programs/frameworks/tensorflow_halving.py",
+        "model(x, training=True)",
+        "training with batch",
+    )
 }
 
 /// A program that halves its batch until it fits has recovered, at the line that was refused.
 fn caught(framework: Torch, program: &str, line: &str, said: &str) -> Result<()> {
-    let (finished, report) = with_vram(4 << 30, framework, &[program])?;
+    let card = ["--vram", "4GiB", "--no-probe"];
+    let (finished, report) = finish(Run::json("rtx-3060", framework)?.args(card).program(&[program]))?;
     finished.ensure(report["verdict"] == "recovered", format!("the verdict is {}", report["verdict"]))?;
     finished.ensure(finished.story().contains(said), format!("it does not say {said:?}"))?;
     let site = &report["devices"][0]["caught_ooms"][0]["site"];

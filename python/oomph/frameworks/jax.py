@@ -305,7 +305,7 @@ def install(jax: Library, record: Record, config: HookConfig) -> JaxWatcher:
     hook.on_import("jax.errors", watcher.hear_errors)
     hook.on_import("jax._src.xla_bridge", lambda bridge: _when_it_begins(bridge, record))
     if hook.on_virtual_card():
-        hook.on_import("jax._src.array", lambda module: readback.watch_jax(module, record))
+        hook.on_import("jax._src.array", lambda module: readback.watch_jax(module, record, config["unknown_sizes"]))
     return watcher
 
 

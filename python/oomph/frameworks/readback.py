@@ -8,12 +8,14 @@ which arrays came from the host; all others read as zeros. A flag that a healthy
 from __future__ import annotations
 
 import functools
+import os
 import sys
 
 from oomph import flags, hook, sites
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import Any
 
     from oomph._types import Library
@@ -21,21 +23,31 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 24
 """The largest array that is filled."""
+_MOST_BYTES_KEPT = 1 << 20
+"""The largest array whose copy is kept on the host."""
+_VALUE = "_oomph_value"
+"""The attribute of JAX's arrays that the card was to copy: what the host sent."""
 OF_THE_HOST = "_oomph_of_the_host"
 """The attribute of arrays and tensors that were put on the card by the host."""
 
 
-def watch_jax(module: Library, record: Record) -> None:
+def watch_jax(module: Library, record: Record, unknown_sizes: str) -> None:
     """Follow what is read of JAX's arrays: every way of reading goes by one property."""
     marked = hook.guarded(_mark_what_the_host_puts) or False
+    counts = _Counts(record, least=unknown_sizes == "least")
     kind = module.ArrayImpl
     original = kind._value
 
     def _value(array):
+        known = getattr(array, _VALUE, None)
+        if known is not None:
+            return known
         value = original.fget(array)
         if getattr(array, OF_THE_HOST, False) or all(device.platform not in ("cuda", "gpu") for device in array.devices()):
             return value
-        found = hook.guarded(_as_a_healthy_run, value, record, "/jax/_src/")
+        found = hook.guarded(counts.of, array, value, sys._getframe(1))
+        if found is None:
+            found = hook.guarded(_as_a_healthy_run, value, record, "/jax/_src/")
         if found is None and marked:
             found = hook.guarded(_filled, value, False)
         return value if found is None else found
@@ -46,18 +58,107 @@ def watch_jax(module: Library, record: Record) -> None:
 def _mark_what_the_host_puts():
     """Whether arrays that come from the host can be distinguished from those that a program computed."""
     client: Any = sys.modules["jaxlib.xla_client"]
-    original = client.batched_device_put
     kind = client.ArrayImpl
 
-    @functools.wraps(original)
+    def is_sent(value):
+        return not isinstance(value, kind) or getattr(value, OF_THE_HOST, False)
+
+    put = client.batched_device_put
+
+    @functools.wraps(put)
     def batched_device_put(aval, sharding, values, *args, **kwargs):
-        array = original(aval, sharding, values, *args, **kwargs)
-        if not any(isinstance(value, kind) and not getattr(value, OF_THE_HOST, False) for value in values):
+        array = put(aval, sharding, values, *args, **kwargs)
+        if all(map(is_sent, values)):
             setattr(array, OF_THE_HOST, True)
         return array
 
     client.batched_device_put = batched_device_put
+    hook.on_import("jax._src.dispatch", lambda module: _follow_the_handlers(module, kind, is_sent))
+    hook.on_import("jax._src.lax.lax", lambda module: _keep_what_is_staged(module, kind))
     return True
+
+
+def _follow_the_handlers(module, kind, is_sent):
+    """What was put on the card may be made into another array afterwards."""
+    original = getattr(module, "_batched_device_put_impl", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def _batched_device_put_impl(*values, **kwargs):
+        arrays = original(*values, **kwargs)
+        for value, array in zip(values, arrays):
+            if array is not value and isinstance(array, kind) and is_sent(value):
+                setattr(array, OF_THE_HOST, True)
+        return arrays
+
+    module._batched_device_put_impl = _batched_device_put_impl
+
+
+def _keep_what_is_staged(module, kind):
+    """`jnp.asarray` and `jnp.array` have the card copy what the host sent, which a virtual card does not do."""
+    for name in ("stage_p", "convert_element_type_p"):
+        staged = getattr(module, name, None)
+        if staged is not None:
+            staged.def_impl(_keeping(staged.impl, kind))
+
+
+def _keeping(original, kind):
+    @functools.wraps(original)
+    def copied(value, *args, **kwargs):
+        array = original(value, *args, **kwargs)
+        is_sent = not isinstance(value, kind) or getattr(value, _VALUE, None) is not None
+        if is_sent and array is not value and isinstance(array, kind) and array.nbytes <= _MOST_BYTES_KEPT:
+            hook.guarded(_keep, array, getattr(value, _VALUE, value))
+        return array
+
+    return copied
+
+
+def _keep(array, value):
+    import numpy
+
+    kept = numpy.array(value, dtype=array.dtype)
+    kept.flags.writeable = False
+    setattr(array, _VALUE, kept)
+
+
+class _Counts:
+    """How many elements a mask of JAX's selects, outside of functions: it is read from the card."""
+
+    def __init__(self, record: Record, least: bool) -> None:
+        self.record = record
+        self.least = least
+
+    def of(self, array: Any, value: Any, frame: FrameType | None) -> Any:
+        """What takes the place of a mask, or of the number of its elements, that is read now; None for anything else."""
+        while frame is not None and not sites.is_user_file(frame.f_code.co_filename):
+            place = (os.path.basename(frame.f_code.co_filename), frame.f_code.co_name)
+            if place == ("lax_numpy.py", "nonzero"):
+                return self._number(frame.f_locals["arr"], value, frame)
+            if place[1] in ("expand_bool_indices", "_expand_bool_indices") and value.dtype.name == "bool":
+                self._note("a mask", value.size, frame)
+                return _filled(value, not self.least)
+            frame = frame.f_back
+        return None
+
+    def _number(self, mask, value, frame):
+        import numpy
+
+        known = getattr(mask, _VALUE, None)
+        if known is None and getattr(mask, OF_THE_HOST, False):
+            known = mask._value
+        if known is not None:
+            return numpy.full_like(value, numpy.count_nonzero(known))
+        self._note("nonzero", mask.size, frame)
+        return numpy.full_like(value, 0 if self.least else mask.size)
+
+    def _note(self, operation, most, frame):
+        site = sites.site_of_frame(frame)
+        self.record.note_unknown_size(operation, site, most, 0 if self.least else most)
+        place = "%s:%d" % (site["file"], site["line"]) if site else "in a library"
+        words = "none is" if self.least else "all are, the most there can be"
+        self.record.warn("%s: how many elements are selected depends on values that were never computed; %s" % (place, words))
 
 
 def watch_tensorflow(module: Library, record: Record) -> None:
