@@ -59,7 +59,7 @@ for made in (halved, reshaped, resized, of_a_root, rounded_up, spaced, repeated,
 
 @tf.function
 def loss(logits, labels):
-    """Only the labels that are none of -100 count, as in a masked language model."""
+    """Only the labels other than -100 count, as in a masked language model."""
     counted = tf.not_equal(labels, -100)
     return tf.boolean_mask(logits, counted), tf.boolean_mask(labels, counted)
 

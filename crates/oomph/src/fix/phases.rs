@@ -135,7 +135,7 @@ pub fn computes(found: &Found<'_>) -> bool {
 
 /// The candidates that may help where the ones of an evaluation did: not these, and no smaller batch of training where the
 /// evaluation has one of its own.
-pub fn beside<'a>(candidates: &[Candidate<'a>], found: &Found<'_>) -> Vec<Candidate<'a>> {
+pub fn second_answers<'a>(candidates: &[Candidate<'a>], found: &Found<'_>) -> Vec<Candidate<'a>> {
     let is_new = |id: &str| !holds(found, id) && may_help(id, found);
     candidates.iter().filter(|candidate| is_new(&candidate.remedy.id)).cloned().collect()
 }
@@ -278,8 +278,9 @@ mod tests {
         let candidate =
             |id: &str| Candidate { remedy: remedy(id), amounts: vec![], tier: 0, asked: false, aimed: false };
         let candidates = ["eval-batch", "micro-batch", "smaller-training-batch", "autocast"].map(candidate);
-        let ids =
-            |found: &Found<'_>| beside(&candidates, found).iter().map(|one| one.remedy.id.clone()).collect::<Vec<_>>();
+        let ids = |found: &Found<'_>| {
+            second_answers(&candidates, found).iter().map(|one| one.remedy.id.clone()).collect::<Vec<_>>()
+        };
         let by = |id: &str| Found {
             fixes: vec![Fix { mix: Mix::single(Dose::of(remedy(id))), peak_bytes: 1, tight: false }],
             ..Found::default()

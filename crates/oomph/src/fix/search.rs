@@ -322,7 +322,7 @@ impl<'a> Search<'_, 'a> {
         if by_cause && phases::computes(&found) && found.fixes.len() < FEWEST.min(fixes) && !found.out_of_time {
             // What makes all of the program smaller makes its evaluation smaller, too. It does nothing for results that are
             // kept.
-            let rest = phases::beside(candidates, &found);
+            let rest = phases::second_answers(candidates, &found);
             let more = search(catalogue, &rest, forecast, FEWEST.min(fixes) - found.fixes.len(), bench)?;
             phases::add(&mut found, more);
             if found.fixes.len() < FEWEST.min(fixes) && !found.out_of_time {
