@@ -219,8 +219,8 @@ fn a_program_that_caught_its_error_has_recovered() {
     let report = assemble(&cards, &run(books(), caught.clone(), 0), None);
     assert_eq!(report.verdict, Verdict::Recovered);
     assert_eq!(report.devices[0].caught_ooms.len(), 1);
-    // What else it would do on a smaller card was not seen.
-    assert!(!report.fits_on.contains(&"rtx-3080-10gb".to_owned()));
+    // What else it would do on another card was not seen: on a larger one it may ask for more.
+    assert!(report.fits_on.is_empty() && report.smallest.is_empty());
     // It failed later, for another reason; the refusals are mentioned.
     let report = assemble(&cards, &run(books(), caught, 1), None);
     assert_eq!(report.verdict, Verdict::Failed);

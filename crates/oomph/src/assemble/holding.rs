@@ -23,7 +23,9 @@ pub(super) fn holding(
     let used: Vec<(&DeviceReport, &Card)> =
         devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
     let lean = |device: &DeviceReport| {
-        let need = foreseen(device).or(device.need())?;
+        // What caught its error did with less, which says nothing of a card on which it would not have had one.
+        let is_known = device.caught_ooms.is_empty() || device.needed.is_some();
+        let need = foreseen(device).or(device.need().filter(|_| is_known))?;
         // What was found by runs is a capacity, of which the pool took what it may.
         let searched = device.smallest_capacity.as_ref().is_some_and(|found| found.how == CapacityKnown::Run);
         Some(if device.pool.is_some() && !searched { pool::without_slack(&need) } else { need })
