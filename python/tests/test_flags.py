@@ -171,7 +171,7 @@ class Arrays(unittest.TestCase):
         before = sys.modules.get("jaxlib.xla_client")
         sys.modules["jaxlib.xla_client"] = client
         self.addCleanup(lambda: sys.modules.update({"jaxlib.xla_client": before}) if before else sys.modules.pop("jaxlib.xla_client"))
-        readback.watch_jax(types.SimpleNamespace(ArrayImpl=ArrayImpl), self.kept)
+        readback.watch_jax(types.SimpleNamespace(ArrayImpl=ArrayImpl), self.kept, "most")
         put = client.batched_device_put(None, None, [Flags([True])])
         self.assertEqual(put._value, [True])
         computed = ArrayImpl(Flags([True]))
@@ -180,6 +180,12 @@ class Arrays(unittest.TestCase):
         if isnan(computed) != "zeros":
             raise ValueError("a healthy run has none")
         self.assertEqual(client.batched_device_put(None, None, [computed])._value, "zeros", "it was moved")
+        self.assertEqual(self.kept.unknown_sizes, {})
+        names = {"mask": ArrayImpl(Flags([False]))}
+        code = "def expand_bool_indices():\n    return mask._value\n"
+        exec(compile(code, "/v/lib/python3.12/site-packages/jax/_src/numpy/indexing.py", "exec"), names)
+        self.assertEqual(names["expand_bool_indices"](), "set", "the most that a mask can select")
+        self.assertEqual([known["operation"] for known in self.kept.unknown_sizes.values()], ["a mask"])
 
 
 if __name__ == "__main__":
