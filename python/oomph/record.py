@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 _replace = os.replace
 _mkdir = os.makedirs
 
+SELECTED = "the number of selected elements depends on a value that was never computed"
+"""What is said where a size is not known."""
 _MIN_INTERVAL = 0.2
 _MOST_READS = 10000
 """How many functions that read values back are remembered."""
@@ -175,6 +177,13 @@ class Record:
                     }
             elif most > known["high"]:
                 known["high"], known["taken"] = most, taken
+
+    def note_selected(self, operation: str, site: HookSite | None, most: int, least: bool) -> None:
+        """Remember and say that all that an operation could select was taken, or, where the run asks for the `least`, nothing."""
+        self.note_unknown_size(operation, site, most, 0 if least else most)
+        place = "%s:%d" % (site["file"], site["line"]) if site else "in a library"
+        taken = "none is taken" if least else "all are taken, the most there can be"
+        self.warn("%s: %s; %s" % (place, SELECTED, taken))
 
     def add_memory(self, peaks: Callable[[], Peaks]) -> None:
         """Count the pools of a framework other than PyTorch: `peaks()` gives {device: (reserved or None, allocated)}."""

@@ -69,6 +69,17 @@ for batch in labels:
     logits, chosen = loss(tf.random.normal((64, 4, 1000)), batch)
     assert tuple(logits.shape) == (128, 1000) and tuple(chosen.shape) == (128,), logits.shape
 
+
+@tf.function(input_signature=[tf.TensorSpec([None, 1000])])
+def confident(logits):
+    """What is computed selects all, the most that there can be."""
+    return tf.boolean_mask(logits, logits > 0)
+
+
+assert confident(logits).shape == (128000,), confident(logits).shape
+assert tf.boolean_mask(logits, logits > 0).shape == (128000,)
+assert tf.unique(tf.argmax(tf.reshape(logits, [128, 1000]), -1))[0].shape == (128,)
+
 # The second model's variables are made where the first one's numbers lie.
 for _ in range(2):
     model = tf.keras.Sequential([tf.keras.layers.Dense(64, activation="relu") for _ in range(4)])

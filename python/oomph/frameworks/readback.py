@@ -137,7 +137,7 @@ class _Counts:
             if place == ("lax_numpy.py", "nonzero"):
                 return self._number(frame.f_locals["arr"], value, frame)
             if place[1] in ("expand_bool_indices", "_expand_bool_indices") and value.dtype.name == "bool":
-                self._note("a mask", value.size, frame)
+                self.record.note_selected("a mask", sites.site_of_frame(frame), value.size, self.least)
                 return _filled(value, not self.least)
             frame = frame.f_back
         return None
@@ -150,15 +150,8 @@ class _Counts:
             known = mask._value
         if known is not None:
             return numpy.full_like(value, numpy.count_nonzero(known))
-        self._note("nonzero", mask.size, frame)
+        self.record.note_selected("nonzero", sites.site_of_frame(frame), mask.size, self.least)
         return numpy.full_like(value, 0 if self.least else mask.size)
-
-    def _note(self, operation, most, frame):
-        site = sites.site_of_frame(frame)
-        self.record.note_unknown_size(operation, site, most, 0 if self.least else most)
-        place = "%s:%d" % (site["file"], site["line"]) if site else "in a library"
-        words = "none is" if self.least else "all are, the most there can be"
-        self.record.warn("%s: how many elements are selected depends on values that were never computed; %s" % (place, words))
 
 
 def watch_tensorflow(module: Library, record: Record) -> None:

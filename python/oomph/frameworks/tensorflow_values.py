@@ -212,14 +212,11 @@ class _Sizes:
 
     def _rows(self, tensor, operation):
         """How many there are taken to be, of as many as a tensor has elements."""
-        tensorflow = self.tensorflow
-        most = tensor.shape.num_elements() or 1
-        site = sites.site_of_frame(sys._getframe(1))
-        self.record.note_unknown_size(operation, site, most, 0 if self.least else most)
-        words = "none is" if self.least else "all are, the most there can be"
-        place = "%s:%d" % (site["file"], site["line"]) if site else "in a library"
-        self.record.warn("%s: how many elements are selected depends on values that were never computed; %s" % (place, words))
-        return tensorflow.constant(0) if self.least else tensorflow.size(tensor)
+        most = tensor.shape.num_elements()
+        if most is None:
+            operation, most = operation + ", of each element that it is given,", 1
+        self.record.note_selected(operation, sites.site_of_frame(sys._getframe(1)), most, self.least)
+        return self.tensorflow.constant(0) if self.least else self.tensorflow.size(tensor)
 
     def _hidden(self, tensor, shape):
         """A tensor whose size is not known before the run, as in the program's own graph."""

@@ -12,6 +12,7 @@ import sys
 import threading
 
 from oomph import flags, sites
+from oomph.record import SELECTED
 from oomph.values import decisions
 
 TYPE_CHECKING = False
@@ -133,7 +134,7 @@ class Warner:
 
     def selected(self, taken: str) -> None:
         """The size of a result depends on something unknown; `taken` says what was taken for it."""
-        self._say("the number of selected elements depends on a value that was never computed", taken)
+        self._say(SELECTED, taken)
 
     def unknown_size(self, operation: str, most: int, taken: int, words: str) -> None:
         """A result could have any size up to `most` elements; `taken` of them are, which `words` say."""
