@@ -288,6 +288,7 @@ HookConfig = TypedDict(
     {
         "allow_writes": "bool",
         "batches": "NotRequired[Batches]",
+        "bytecode": "NotRequired[Union[str, None]]",
         "edited": "NotRequired[Dict[str, str]]",
         "follow": "NotRequired[bool]",
         "guard": "NotRequired[Union[Guard, None]]",

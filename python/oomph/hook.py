@@ -38,6 +38,7 @@ _DEFAULTS: HookConfig = {
     "batches": "longest",
     "guard": None,
     "reads": False,
+    "bytecode": None,
 }
 
 config: HookConfig = _DEFAULTS.copy()
@@ -49,6 +50,8 @@ _finder: _Finder | None = None
 _installed = False
 _moments: Any = None
 _new_run: list[Callable[[], object]] = []
+serves = False
+"""Whether this process is a fork server."""
 
 
 def guarded(callback: Callable[..., Any], *args: Any) -> Any:
@@ -278,6 +281,8 @@ def install() -> None:
     if wanted is None:
         return
     config = wanted
+    if config["bytecode"] is not None and is_ours(config["bytecode"]):
+        guarded(_install_bytecode, config["bytecode"])
     if config["reads"]:
         guarded(_install_reads)
     if config["edited"]:
@@ -298,6 +303,12 @@ def install() -> None:
     on_import("vllm", _vllm_imported)
     if config["random_weights"]:
         guarded(_install_weights)
+
+
+def _install_bytecode(folder):
+    from oomph import bytecode
+
+    bytecode.install(folder)
 
 
 def _install_reads():
@@ -329,6 +340,14 @@ def in_new_run(callback: Callable[[], object]) -> None:
     _new_run.append(callback)
 
 
+def in_each_run(callback: Callable[[], object]) -> None:
+    """Call `callback()` now, or, in a fork server, which runs nothing itself, in each child as its run begins."""
+    if serves:
+        in_new_run(callback)
+    else:
+        callback()
+
+
 def begin_again() -> None:
     """In a child of the fork server: replace what this process was given by what the child's own run folder says.
 
@@ -336,6 +355,8 @@ def begin_again() -> None:
     """
     from oomph import record
 
+    global serves
+    serves = False
     folder = os.environ[protocol.PATH_RUN_VARIABLE]
     # In place, because others hold it.
     config.clear()  # type: ignore[attr-defined] # To a type checker it always has all keys.

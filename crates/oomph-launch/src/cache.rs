@@ -55,6 +55,12 @@ impl CacheDir {
         &self.root
     }
 
+    /// Where the bytecode of libraries is kept that were installed without, made if need be; `None` where it cannot be.
+    pub fn bytecode(&self) -> Option<PathBuf> {
+        self.folder("compiled").ok()?;
+        self.folder("compiled/bytecode").ok()
+    }
+
     /// A folder in the cache, made if need be.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, LaunchError> {
         let path = self.root.join(name);

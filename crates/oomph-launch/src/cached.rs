@@ -22,7 +22,7 @@ pub enum CachedKind {
     Environment,
     /// An unpacked virtual GPU with the hook.
     VirtualGpu,
-    /// Kernels that programs compiled (Inductor, Triton).
+    /// What programs compiled: kernels (Inductor, Triton), and the bytecode of libraries that were installed without.
     CompiledKernels,
 }
 

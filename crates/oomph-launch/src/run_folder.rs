@@ -415,6 +415,7 @@ pub(crate) mod tests {
             unknown_sizes: Default::default(),
             guard: None,
             reads: false,
+            bytecode: None,
         }
     }
 

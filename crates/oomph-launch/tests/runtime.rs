@@ -68,6 +68,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             unknown_sizes: Default::default(),
             guard: None,
             reads: false,
+            bytecode: None,
         };
         let run = RunFolder::create(&config).unwrap();
         let outcome = Launch::new("/usr/bin/env")

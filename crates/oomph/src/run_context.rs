@@ -194,6 +194,7 @@ impl RunContext {
             unknown_sizes: changes.unknown_sizes,
             guard: None,
             reads: program.reads,
+            bytecode: self.cache.bytecode(),
         })?;
         if program.device_log {
             folder.log_devices()?;

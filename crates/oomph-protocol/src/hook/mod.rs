@@ -83,6 +83,9 @@ pub struct HookConfig {
     /// Whether the hook lists which files of its own the program reads.
     #[serde(default, skip_serializing_if = "is_no")]
     pub reads: bool,
+    /// Where Python keeps the bytecode of libraries that were installed without; `None` to compile them in each process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytecode: Option<PathBuf>,
 }
 
 impl Document for HookConfig {
@@ -504,6 +507,7 @@ mod tests {
             unknown_sizes: UnknownSizes::Most,
             guard: None,
             reads: false,
+            bytecode: None,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),

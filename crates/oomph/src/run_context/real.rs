@@ -104,6 +104,7 @@ impl RunContext {
             unknown_sizes: UnknownSizes::Most,
             guard: Some(guard.clone()),
             reads: false,
+            bytecode: None,
         })?;
         let prepared = self.prepared_with(changes, &folder)?;
         let mut launch = Launch::prepared(&prepared);
