@@ -393,7 +393,8 @@ class KerasPasses(unittest.TestCase):
         watcher = types.SimpleNamespace(
             record=own, peaks=lambda: {0: (None, next(found, peaks[-1]))}, described=described.of(own)
         )
-        loops = keras.KerasLoops(watcher, stop_mode, 3)
+        loops = keras.KerasLoops(watcher)
+        loops.shorten(stop_mode, 3)
 
         class EpochIterator:
             num_batches = 100
@@ -436,13 +437,40 @@ kept.write()
 """
 
 
+PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+SERVED = """
+import os, sys, threading
+from oomph import hook, record
+from oomph.frameworks import tensorflow
+
+hook.serves = True
+config = {"stop": {"mode": "exit"}}
+watcher = tensorflow.TensorFlowWatcher(record.Record(sys.argv[1]), config)
+watcher.attach()
+hook.in_new_run(watcher.new_run)
+alone = threading.active_count()
+os.environ["OOMPH_RUN"] = sys.argv[1]
+config["stop"] = {"mode": "peak-stable", "steps": 7}
+hook.begin_again()
+print(alone, threading.active_count(), watcher.rule.mode, watcher.rule.steps, watcher.loops.steps)
+"""
+
+
 class Attached(unittest.TestCase):
+    def test_in_a_fork_server_the_thread_and_the_rule_are_those_of_the_child(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, "-c", SERVED, folder], capture_output=True, text=True, timeout=60,
+                env={**os.environ, "PYTHONPATH": PYTHON},
+            )
+        self.assertEqual(done.stdout.split(), ["1", "2", "peak-stable", "7", "7"], done.stderr)
+
     def test_a_watcher_joins_the_record_and_the_end_of_the_process(self):
-        root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
                 [sys.executable, "-c", ATTACHED, folder],
-                capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=root),
+                capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=PYTHON),
             )
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             hook = os.path.join(folder, "hook")

@@ -29,25 +29,30 @@ _EPOCHS = 2
 class KerasLoops:
     """The passes over batches that Keras makes in one process."""
 
-    def __init__(self, watcher: TensorFlowWatcher, mode: str, steps: int) -> None:
+    def __init__(self, watcher: TensorFlowWatcher) -> None:
         self.watcher = watcher
-        self.mode, self.steps = mode, steps
+        self.mode, self.steps = "never", 0
         self.depth = 0
         """How many passes are under way: an evaluation may be inside of a training."""
         self.epochs: dict[int, int] = {}
         """How many epochs of each model's present `fit` were shortened."""
         self.listed: dict[tuple[str, int, str], HookFollowedLoop] = {}
 
+    def shorten(self, mode: str, steps: int) -> None:
+        """Passes end by this rule (`oomph.stop`)."""
+        self.mode, self.steps = mode, steps
+
     def attach(self, module: Library) -> None:
         """Watch the iterator that every trainer takes its batches from."""
         original = getattr(module.EpochIterator, "_enumerate_iterator", None)
-        if original is None or self.mode != "peak-stable":
+        if original is None:
             return
         loops = self
 
         @functools.wraps(original)
         def _enumerate_iterator(self):
-            frame = hook.guarded(_caller, sys._getframe(1))
+            follows = loops.mode == "peak-stable"
+            frame = hook.guarded(_caller, sys._getframe(1)) if follows else None
             if frame is None:
                 yield from original(self)
                 return

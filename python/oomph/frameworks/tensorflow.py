@@ -41,15 +41,23 @@ class TensorFlowWatcher(FrameworkWatcher):
     def __init__(self, record: Record, config: HookConfig) -> None:
         super().__init__(record, _TEXTS)
         self.counter = stop.StepCounter()
-        self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
-        self.loops = KerasLoops(self, config["stop"]["mode"], config["stop"].get("steps", 3))
-        self.budget = float(config["stop"].get("budget_seconds") or 60.0)
+        self.loops = KerasLoops(self)
+        self.config = config
+        self.new_run()
         self._began: float | None = None
         """When the first step of a loop of the program's own was done."""
         self._calls = threading.local()
         self._told = False
         self._forgotten: dict[int, int] = {}
         self.described = described.of(record)
+
+    def new_run(self) -> None:
+        """Take from the config how long a run goes on; a child of the fork server has a config of its own."""
+        wanted = self.config["stop"]
+        mode, steps = wanted["mode"], wanted.get("steps", 3)
+        self.rule = stop.StopRule(mode, steps)
+        self.loops.shorten(mode, steps)
+        self.budget = float(wanted.get("budget_seconds") or 60.0)
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -247,6 +255,7 @@ def install(tensorflow: Library, record: Record, config: HookConfig) -> TensorFl
     record.frameworks["tensorflow"] = str(tensorflow.__version__)
     watcher = TensorFlowWatcher(record, config)
     watcher.attach()
+    hook.in_new_run(watcher.new_run)
     if hook.on_virtual_card():
         hook.guarded(_compute_sizes_on_the_host, tensorflow)
         hook.guarded(tensorflow_values.install, tensorflow, record, config["unknown_sizes"])

@@ -52,12 +52,15 @@ class FrameworkWatcher:
 
     def attach(self) -> None:
         """Begin: read the peaks when the record is written, now and then, and when the process ends."""
-        import atexit
-
         ends.install(self)
         if type(self).peaks is FrameworkWatcher.peaks:
             return
         self.record.add_memory(self.peaks)
+        hook.in_each_run(self._begin_sampling)
+
+    def _begin_sampling(self):
+        import atexit
+
         # A process that is killed leaves what was written last.
         sampler = threading.Thread(target=self._sample, name="oomph", daemon=True)
         sampler.start()
