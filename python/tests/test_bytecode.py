@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import textwrap
 import unittest
 
 PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -16,6 +15,11 @@ sys.path.insert(0, sys.argv[2])
 import library
 print(library.VALUE, sys.dont_write_bytecode, sys.pycache_prefix)
 """
+
+
+def plain():
+    """The environment without what changes where Python keeps bytecode."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OOMPH"))}
 
 
 class Kept(unittest.TestCase):
@@ -33,10 +37,9 @@ class Kept(unittest.TestCase):
         os.utime(path, (seconds, seconds))
 
     def run_it(self, folder=None, **environment):
-        given = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OOMPH"))}
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(IMPORT), self.kept, folder or self.site],
-            env={**given, "PYTHONPATH": PYTHON, **environment}, capture_output=True, text=True, timeout=60,
+            [sys.executable, "-c", IMPORT, self.kept, folder or self.site],
+            env={**plain(), "PYTHONPATH": PYTHON, **environment}, capture_output=True, text=True, timeout=60,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip()
@@ -61,7 +64,7 @@ class Kept(unittest.TestCase):
 
     def test_bytecode_next_to_a_library_is_used(self):
         self.write(1, 1_000_000_000)
-        subprocess.run([sys.executable, "-m", "compileall", "-q", self.site], check=True, timeout=60)
+        subprocess.run([sys.executable, "-m", "compileall", "-q", self.site], env=plain(), check=True, timeout=60)
         self.write(2, 1_000_000_000)
         self.assertEqual(self.run_it(), "1 False None")
         self.assertEqual(self.files(self.kept), [])
