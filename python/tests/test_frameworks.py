@@ -137,6 +137,24 @@ class Caught(unittest.TestCase):
         self.assertEqual(oom["site"]["function"], "refuse")
         self.assertEqual(self.watcher.record.warnings, [])
 
+    def test_an_error_whose_text_is_that_of_another_made_for_it_is_looked_at_once(self):
+        kind, made = self.Refused, []
+
+        class NotOk(Exception):
+            """As TensorFlow's core raises it."""
+
+            def __str__(self):
+                made.append(1)
+                return str(kind("Out of memory while trying to allocate 64 bytes."))
+
+        for _ in range(3):
+            try:
+                raise NotOk()
+            except NotOk:
+                self.Refused("Out of memory while trying to allocate 64 bytes.")
+        self.assertEqual(self.watcher.record.oom["requested_bytes"], 64)
+        self.assertLess(len(made), 30)
+
     def test_an_error_that_is_met_again_or_wrapped_is_one(self):
         first = self.Refused("Out of memory while trying to allocate 64 bytes.")
         self.Refused(str(first))

@@ -48,6 +48,8 @@ class FrameworkWatcher:
         """What the program keeps on the card, more with every iteration, when it ran out of memory."""
         self._met: weakref.ref[BaseException] | None = None
         """The last error that was made."""
+        self._hearing = threading.local()
+        """`one` while an error is looked at that was just made."""
         self._ended = threading.Event()
 
     def attach(self) -> None:
@@ -123,7 +125,13 @@ class FrameworkWatcher:
 
         def __init__(error, *args, **kwargs):
             previous(error, *args, **kwargs)
-            hook.guarded(self.raised, error)
+            # TensorFlow makes a whole error to give another one its text.
+            if not getattr(self._hearing, "one", False):
+                self._hearing.one = True
+                try:
+                    hook.guarded(self.raised, error)
+                finally:
+                    self._hearing.one = False
 
         kind.__init__ = __init__
 
