@@ -64,9 +64,12 @@ def is_user_file(filename: str) -> bool:
     if not filename:
         return False
     if filename.startswith("<"):
-        # `<stdin>`, `<string>` and notebook cells (`<ipython-input-...>`) are the user's; `<frozen ...>` and
-        # generated code (`<eval_with_key>`, `<__array_function__ internals>`) are not.
-        return filename in ("<stdin>", "<string>") or filename.startswith("<ipython")
+        # `<stdin>` and notebook cells (`<ipython-input-...>`) are the user's; `<frozen ...>` and generated code
+        # (`<eval_with_key>`, `<__array_function__ internals>`) are not. `<string>` is the text of `python -c`, and elsewhere
+        # what is generated as well, such as the methods of a dataclass.
+        if filename == "<string>":
+            return sys.argv[:1] == ["-c"]
+        return filename == "<stdin>" or filename.startswith("<ipython")
     path = os.path.abspath(filename)
     if path.startswith(_OWN):
         return False

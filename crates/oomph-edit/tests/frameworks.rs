@@ -394,6 +394,44 @@ fn a_function_of_jax_is_given_a_test_set_in_pieces() {
 }
 
 #[test]
+fn what_jax_maps_over_samples_is_computed_of_some_at_a_time() {
+    let text = "import jax\nimport jax.numpy as jnp\n\
+                def one_loss(params, x, y):\n    return (x @ params - y) ** 2\n\
+                @jax.jit\ndef step(params, x, y):\n\
+                \x20   grads = jax.vmap(jax.grad(one_loss), in_axes=(None, 0, 0))(params, x, y)\n\
+                \x20   return params - grads.mean(0)\n\
+                params = step(params, x, y)\n\
+                kernel = jax.vmap(lambda a: jax.vmap(lambda b: jnp.exp(-a @ b))(x))(x)\n\
+                predict = jax.jit(jax.vmap(net, (None, 0)))\n\
+                out = predict(weights, x)\n\
+                h = jax.hessian(loss)(flat)\n\
+                along = jax.vmap(net, in_axes=1)(x)\n";
+    assert_eq!(
+        in_pieces(text, "params = step").unwrap(),
+        [
+            "+    grads = jax.lax.map(lambda one: jax.grad(one_loss)(params, one[0], one[1]), (x, y), \
+             batch_size=len(x) // 16 + 1)",
+            "+kernel = jax.lax.map(jax.checkpoint(lambda a: jax.vmap(lambda b: jnp.exp(-a @ b))(x)), x, \
+             batch_size=len(x) // 16 + 1)",
+            "+out = jax.lax.map(jax.checkpoint(lambda one: net(weights, one)), x, batch_size=len(x) // 16 + 1)",
+            "+h = jax.lax.map(lambda row: jax.jvp(jax.grad(loss), (flat,), (row,))[1], \
+             jnp.eye(flat.size, dtype=flat.dtype), batch_size=flat.size // 16 + 1)",
+        ]
+    );
+    let at_the_line = in_pieces(text, "h = jax").unwrap();
+    assert!(at_the_line.len() == 1 && at_the_line[0].starts_with("+h = jax.lax.map("), "{at_the_line:?}");
+    assert!(in_pieces("import jax\ny = jax.vmap(f, in_axes=1)(x)\n", "y =").is_err());
+}
+
+#[test]
+fn a_gradient_of_the_programs_own_keeps_its_arguments() {
+    let text = "import jax\ngrad = jax.jit(jax.grad(loss))\nflat = flat - grad(flat)\n";
+    let wanted = "+grad = jax.jit(jax.grad(jax.checkpoint(loss, \
+                  policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)))";
+    assert_eq!(changed(&program(text, &[]), "gradient-checkpointing").last().unwrap(), wanted);
+}
+
+#[test]
 fn flax_computes_in_16_bits() {
     let text = "import jax.numpy as jnp\nfrom flax import linen as nn\n\
                 class Net(nn.Module):\n    @nn.compact\n    def __call__(self, x):\n\

@@ -4,6 +4,7 @@ mod fused;
 mod jax;
 mod kept;
 mod keras;
+mod mapped;
 mod onnx_runtime;
 mod pieces;
 mod places;

@@ -14,6 +14,7 @@ use crate::source::{At, Source, around, within};
 
 use super::super::cannot;
 use super::alias;
+use super::mapped::{fresh, mapped};
 use super::reduced::{Reduced, function_of, reduced};
 
 /// The names that a piece gets: the number of its samples, and the first of them.
@@ -25,9 +26,8 @@ struct Names {
 impl Names {
     /// Names that the file does not use.
     fn fresh(source: &Source) -> Option<Self> {
-        let used = |name: &str| source.all("identifier").into_iter().any(|node| source.of(node) == name);
-        let free = |names: [&'static str; 3]| names.into_iter().find(|name| !used(name));
-        Some(Self { count: free(["rows", "at_once", "piece_rows"])?, first: free(["row", "begin", "piece_start"])? })
+        let count = fresh(source, &["rows", "at_once", "piece_rows"])?;
+        Some(Self { count, first: fresh(source, &["row", "begin", "piece_start"])? })
     }
 
     /// The samples of a piece: `row:row + rows`.
@@ -104,8 +104,13 @@ pub fn tensorflow(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     write(draft, statement, &names, &found)
 }
 
-/// `features = embed(params, images)` becomes a call for each piece; a mean over all is the weighted mean of theirs.
+/// The samples of the call that ran out, or of what is mapped over them.
 pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    of_a_call(draft).or_else(|problem| mapped(draft).map_err(|_| problem))
+}
+
+/// `features = embed(params, images)` becomes a call for each piece; a mean over all is the weighted mean of theirs.
+fn of_a_call(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let (statement, names) = dying(draft)?;
     let source = statement.source;
     let Some(numpy) = alias(source, "jax.numpy") else { return cannot("the file does not import jax.numpy") };
@@ -193,7 +198,7 @@ fn is_model(program: &Program, call: &Call<'_>) -> bool {
 }
 
 /// What is given to a function with the samples, and has none: weights, states, keys.
-fn is_state(name: &str) -> bool {
+pub fn is_state(name: &str) -> bool {
     const WORDS: &[&str] = &[
         "param",
         "state",

@@ -132,7 +132,11 @@ fn repeated_functions(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
 /// `jax.value_and_grad(loss)` becomes `jax.value_and_grad(jax.checkpoint(loss, policy=...))`.
 fn losses(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let program = draft.program;
-    for call in program.calls().into_iter().filter(|call| matches!(call.name(), "grad" | "value_and_grad")) {
+    // A program may call its own gradient `grad`.
+    let is_of_jax =
+        |call: &Call<'_>| call.object().is_some() || alias(call.at.source, &format!("jax.{}", call.name())).is_some();
+    let gradients = |call: &Call<'_>| matches!(call.name(), "grad" | "value_and_grad") && is_of_jax(call);
+    for call in program.calls().into_iter().filter(gradients) {
         let (Some(loss), Some(jax)) = (call.argument("fun", 0), alias(call.at.source, "jax")) else { continue };
         if !matches!(loss.node.kind(), "identifier" | "attribute") {
             continue;
