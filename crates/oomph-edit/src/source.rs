@@ -127,6 +127,12 @@ impl<'a> At<'a> {
     }
 }
 
+/// The first of these names that a file does not use.
+pub fn unused(source: &Source, names: &[&'static str]) -> Option<&'static str> {
+    let used = |name: &str| source.all("identifier").into_iter().any(|node| source.of(node) == name);
+    names.iter().copied().find(|name| !used(name))
+}
+
 /// All nodes below and including one, parents first.
 pub fn within(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
     let mut waiting = vec![node];

@@ -393,8 +393,14 @@ fn a_function_of_jax_is_given_a_test_set_in_pieces() {
     assert!(in_pieces(text, "params = step").is_err());
 }
 
+/// The lines that `mapped-in-parts` puts in.
+fn in_parts(text: &str, at: &str) -> Result<Vec<String>, String> {
+    let changed = where_it_died("mapped-in-parts", text, at)?;
+    Ok(changed.into_iter().filter(|line| line.starts_with('+')).collect())
+}
+
 #[test]
-fn what_jax_maps_over_samples_is_computed_of_some_at_a_time() {
+fn what_jax_maps_over_samples_is_computed_in_parts() {
     let text = "import jax\nimport jax.numpy as jnp\n\
                 def one_loss(params, x, y):\n    return (x @ params - y) ** 2\n\
                 @jax.jit\ndef step(params, x, y):\n\
@@ -407,7 +413,7 @@ fn what_jax_maps_over_samples_is_computed_of_some_at_a_time() {
                 h = jax.hessian(loss)(flat)\n\
                 along = jax.vmap(net, in_axes=1)(x)\n";
     assert_eq!(
-        in_pieces(text, "params = step").unwrap(),
+        in_parts(text, "params = step").unwrap(),
         [
             "+    grads = jax.lax.map(lambda one: jax.grad(one_loss)(params, one[0], one[1]), (x, y), \
              batch_size=len(x) // 16 + 1)",
@@ -418,9 +424,9 @@ fn what_jax_maps_over_samples_is_computed_of_some_at_a_time() {
              jnp.eye(flat.size, dtype=flat.dtype), batch_size=flat.size // 16 + 1)",
         ]
     );
-    let at_the_line = in_pieces(text, "h = jax").unwrap();
+    let at_the_line = in_parts(text, "h = jax").unwrap();
     assert!(at_the_line.len() == 1 && at_the_line[0].starts_with("+h = jax.lax.map("), "{at_the_line:?}");
-    assert!(in_pieces("import jax\ny = jax.vmap(f, in_axes=1)(x)\n", "y =").is_err());
+    assert!(in_parts("import jax\ny = jax.vmap(f, in_axes=1)(x)\n", "y =").is_err());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::source::{Source, around, function_of, statement_of};
 use super::super::{Recipe, cannot, own};
 use super::places::{divide, evaluates};
 use super::traced::{in_loop, is_jit, jitted, tuple};
-use super::{alias, around_expression, fused, kept, partial, pieces, remat};
+use super::{alias, around_expression, fused, kept, mapped, partial, pieces, remat};
 
 /// What can be placed.
 pub const RECIPES: &[(&str, Recipe)] = &[
@@ -23,6 +23,7 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("collect-on-host", kept::jax),
     ("eval-accumulation", kept::jax),
     ("in-pieces", pieces::jax),
+    ("mapped-in-parts", mapped::mapped),
     ("xla", fused::jax),
     ("autocast", autocast),
     ("pure-bf16", sixteen_bits),

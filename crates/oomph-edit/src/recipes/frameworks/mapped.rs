@@ -7,11 +7,11 @@ use crate::draft::{Draft, Way};
 use crate::edit::Edit;
 use crate::error::CannotPlace;
 use crate::program::Program;
-use crate::source::{At, Source};
+use crate::source::{At, unused};
 
 use super::super::cannot;
 use super::alias;
-use super::pieces::is_state;
+use super::reduced::is_state;
 use super::traced::is_jit;
 
 /// `jax.vmap(f, in_axes=(None, 0))(params, x)` becomes `jax.lax.map(lambda one: f(params, one), x, batch_size=...)`, and
@@ -75,7 +75,7 @@ fn some_at_a_time(program: &Program, call: Call<'_>, by: u64) -> Option<String> 
     let mut mapped = function.text().to_owned();
     let mut data = (*first).to_owned();
     if each.len() > 1 {
-        let sample = fresh(source, &["one", "sample", "mapped_sample"])?;
+        let sample = unused(source, &["one", "sample", "mapped_sample"])?;
         let parts = (0..).map(|place| format!("{sample}[{place}]"));
         let mut parts: Box<dyn Iterator<Item = String>> =
             if samples.len() == 1 { Box::new(std::iter::once(sample.to_owned())) } else { Box::new(parts) };
@@ -104,7 +104,7 @@ fn rows_of_hessian(maker: &Call<'_>, function: At<'_>, point: Node<'_>, by: u64)
     let source = function.source;
     let (jax, numpy) = (alias(source, "jax")?, alias(source, "jax.numpy")?);
     let point = Some(source.of(point)).filter(|_| point.kind() == "identifier" && maker.positional().len() == 1)?;
-    let row = fresh(source, &["row", "tangent", "hessian_row"])?;
+    let row = unused(source, &["row", "tangent", "hessian_row"])?;
     let gradient = format!("{jax}.grad({})", function.text());
     (!has_others(maker)).then(|| {
         format!(
@@ -162,10 +162,4 @@ fn axes(vmap: &Call<'_>, count: usize) -> Option<Vec<bool>> {
     let mut cursor = given.node.walk();
     let each: Option<Vec<bool>> = given.node.named_children(&mut cursor).map(axis).collect();
     each.filter(|each| matches!(given.node.kind(), "tuple" | "list") && each.len() == count && each.contains(&true))
-}
-
-/// The first of these names that a file does not use.
-pub fn fresh(source: &Source, names: &[&'static str]) -> Option<&'static str> {
-    let used = |name: &str| source.all("identifier").into_iter().any(|node| source.of(node) == name);
-    names.iter().copied().find(|name| !used(name))
 }

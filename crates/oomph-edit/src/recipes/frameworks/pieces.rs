@@ -10,12 +10,11 @@ use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import};
 use crate::error::CannotPlace;
 use crate::program::Program;
-use crate::source::{At, Source, around, within};
+use crate::source::{At, Source, around, unused, within};
 
 use super::super::cannot;
 use super::alias;
-use super::mapped::{fresh, mapped};
-use super::reduced::{Reduced, function_of, reduced};
+use super::reduced::{Reduced, function_of, is_state, reduced};
 
 /// The names that a piece gets: the number of its samples, and the first of them.
 struct Names {
@@ -26,8 +25,8 @@ struct Names {
 impl Names {
     /// Names that the file does not use.
     fn fresh(source: &Source) -> Option<Self> {
-        let count = fresh(source, &["rows", "at_once", "piece_rows"])?;
-        Some(Self { count, first: fresh(source, &["row", "begin", "piece_start"])? })
+        let count = unused(source, &["rows", "at_once", "piece_rows"])?;
+        Some(Self { count, first: unused(source, &["row", "begin", "piece_start"])? })
     }
 
     /// The samples of a piece: `row:row + rows`.
@@ -104,13 +103,8 @@ pub fn tensorflow(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     write(draft, statement, &names, &found)
 }
 
-/// The samples of the call that ran out, or of what is mapped over them.
-pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    of_a_call(draft).or_else(|problem| mapped(draft).map_err(|_| problem))
-}
-
 /// `features = embed(params, images)` becomes a call for each piece; a mean over all is the weighted mean of theirs.
-fn of_a_call(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let (statement, names) = dying(draft)?;
     let source = statement.source;
     let Some(numpy) = alias(source, "jax.numpy") else { return cannot("the file does not import jax.numpy") };
@@ -195,27 +189,6 @@ fn is_model(program: &Program, call: &Call<'_>) -> bool {
     call.function.kind() == "identifier"
         && !program.assigned(call.path()).is_empty()
         && function_of(program, call).is_none()
-}
-
-/// What is given to a function with the samples, and has none: weights, states, keys.
-pub fn is_state(name: &str) -> bool {
-    const WORDS: &[&str] = &[
-        "param",
-        "state",
-        "model",
-        "variables",
-        "weight",
-        "key",
-        "rng",
-        "opt",
-        "config",
-        "args",
-        "stats",
-        "layers",
-        "cfg",
-    ];
-    let name = name.to_lowercase();
-    WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Whether an argument may be samples: a name, an attribute, or an entry of a dictionary such as `test["image"]`.

@@ -37,6 +37,27 @@ pub fn function_of<'a>(program: &'a Program, call: &Call<'_>) -> Option<At<'a>> 
     })
 }
 
+/// What is given to a function with the samples, and has none: weights, states, keys.
+pub fn is_state(name: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "param",
+        "state",
+        "model",
+        "variables",
+        "weight",
+        "key",
+        "rng",
+        "opt",
+        "config",
+        "args",
+        "stats",
+        "layers",
+        "cfg",
+    ];
+    let name = name.to_lowercase();
+    WORDS.iter().any(|word| name.contains(word))
+}
+
 /// How a function reduces its samples; `None` where it gives something for each of them, or where that is not seen.
 pub fn reduced(program: &Program, function: At<'_>) -> Option<Reduced> {
     let value = returned(function)?;
