@@ -1,6 +1,8 @@
-//! What the hook in Python asks: refusals, the line of Python that is under way, and the work of a step.
+//! What the hook in Python asks and says: refusals, the line of Python that is under way, the work of a step, and what single
+//! bytes are.
 
 use std::ffi::{CStr, c_char};
+use std::sync::atomic::Ordering;
 
 use crate::activity::Place;
 use crate::gpu::gpu;
@@ -9,6 +11,12 @@ use crate::gpu::gpu;
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn oomph_refusals() -> u64 {
     gpu().activity.refusals()
+}
+
+/// Has a byte that the host reads alone be a flag from now on, as it is in graphs of TensorFlow's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn oomph_bytes_are_flags() {
+    let _ = gpu().flags.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Has the calls of this thread come from a line of a Python file from now on; from none where `file` is null.

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 use crate::activity::Copied;
 use crate::gpu::gpu;
@@ -61,6 +62,32 @@ pub unsafe fn copy(to: *mut c_void, from: *const c_void, size: usize) {
     if size > 0 && size <= REAL && !to.is_null() && !from.is_null() {
         // SAFETY: the caller's promise; device addresses are readable and writable memory.
         unsafe { ptr::copy(from.cast::<u8>(), to.cast::<u8>(), size) };
+        if size == 1 {
+            // SAFETY: as above.
+            unsafe { settle_flag(to.cast(), from as usize) };
+        }
+    }
+}
+
+/// Makes a flag of a byte of the card's that the host reads alone, where the program reads flags so and it is none.
+///
+/// No kernel computed it, so that it is what lay there before. TensorFlow takes it for the number of a branch and ends the process.
+/// It is true and false in turn: both branches of a condition are seen, and a loop comes to its end.
+///
+/// # Safety
+/// `to` must be a byte that may be read and written.
+unsafe fn settle_flag(to: *mut u8, from: usize) {
+    let gpu = gpu();
+    // SAFETY: the caller's promise.
+    if gpu.flags.load(Ordering::Relaxed) == 0 || unsafe { *to } <= 1 {
+        return;
+    }
+    let space = gpu.space.lock();
+    let on_card =
+        |address| space.find(address).is_some_and(|block| !matches!(block.place, Place::Host | Place::Registered));
+    if on_card(from) && !on_card(to as usize) {
+        // SAFETY: the caller's promise.
+        unsafe { *to = (gpu.flags.fetch_add(1, Ordering::Relaxed) & 1) as u8 };
     }
 }
 

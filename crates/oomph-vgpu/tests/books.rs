@@ -320,6 +320,7 @@ fn the_books_balance() {
     a_graph_keeps_its_memory_until_its_last_executable_goes(cuda);
     a_conditional_node_comes_with_graphs_to_fill(cuda);
     a_request_that_may_go_unmet_is_no_refusal(cuda);
+    a_byte_that_tensorflow_reads_is_a_flag(cuda);
 }
 
 fn a_block_is_freed_once(cuda: &Cuda) {
@@ -418,4 +419,35 @@ fn a_request_that_may_go_unmet_is_no_refusal(cuda: &Cuda) {
     assert_eq!((cuda.give(&pooled), cuda.give(&Held::Plain { start: nearly_all, size: 0 })), (0, 0));
     cuda.synchronize();
     assert_eq!(cuda.used(), 0);
+}
+
+/// A condition that no kernel computed is what lay there before, and any byte but these two ends the process.
+fn a_byte_that_tensorflow_reads_is_a_flag(cuda: &Cuda) {
+    let library = cuda.library as *mut c_void;
+    // SAFETY: these are the types of the functions of these names.
+    let (fill, copy, are_flags) = unsafe {
+        let fill: unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int = common::function(library, "cudaMemset");
+        let copy: unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int) -> c_int =
+            common::function(library, "cudaMemcpy");
+        let are_flags: unsafe extern "C" fn() = common::function(library, "oomph_bytes_are_flags");
+        (fill, copy, are_flags)
+    };
+    let block = cuda.malloc(MIB).expect("the card is empty");
+    let place = block as *mut c_void;
+    let read = |value: c_int, count: usize| {
+        let mut host = [7_u8; 4];
+        // SAFETY: the block and the array are large enough.
+        unsafe {
+            assert_eq!(fill(place, value, 16), 0);
+            assert_eq!(copy(host.as_mut_ptr().cast(), place, count, 2), 0);
+        }
+        host
+    };
+    assert_eq!(read(128, 1), [128, 7, 7, 7], "it is a byte for everybody else");
+    // SAFETY: it takes nothing.
+    unsafe { are_flags() };
+    assert_eq!((read(128, 1), read(128, 1), read(128, 1)), ([1, 7, 7, 7], [0, 7, 7, 7], [1, 7, 7, 7]));
+    assert_eq!((read(1, 1), read(0, 1), read(128, 2)), ([1, 7, 7, 7], [0, 7, 7, 7], [128, 128, 7, 7]));
+    assert_eq!(cuda.give(&Held::Plain { start: block, size: 0 }), 0);
+    cuda.synchronize();
 }

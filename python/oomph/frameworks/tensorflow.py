@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
 import threading
@@ -238,6 +239,11 @@ def _compute_sizes_on_the_host(tensorflow):
     tensorflow.config.optimizer.set_experimental_options({"pin_to_host_optimization": True})
 
 
+def _read_flags():
+    """Have the virtual card give graphs flags, not any byte: TensorFlow reads a condition as the number of a branch."""
+    ctypes.CDLL(None).oomph_bytes_are_flags()
+
+
 def _pass_assertions(module):
     """Leave assertions out of functions: what the card would have to compute for them has no value here."""
     original = module.Assert
@@ -258,6 +264,7 @@ def install(tensorflow: Library, record: Record, config: HookConfig) -> TensorFl
     hook.in_new_run(watcher.new_run)
     if hook.on_virtual_card():
         hook.guarded(_compute_sizes_on_the_host, tensorflow)
+        hook.guarded(_read_flags)
         hook.guarded(tensorflow_values.install, tensorflow, record, config["unknown_sizes"])
         hook.on_import("tensorflow.python.ops.control_flow_assert", _pass_assertions)
         hook.on_import("tensorflow.python.framework.ops", lambda module: readback.watch_tensorflow(module, record))

@@ -104,6 +104,8 @@ pub struct Gpu {
     pub registered: Registered,
     /// What the driver's linker was given, by handle.
     pub links: Mutex<BTreeMap<usize, Link>>,
+    /// How many single bytes were given to the host as flags, and one; 0 where they are bytes (see `crate::transfer`).
+    pub flags: AtomicU32,
     /// How often a static runtime asked for a table that is not there.
     pub static_runtime_looks: AtomicU32,
 
@@ -153,6 +155,7 @@ impl Gpu {
             modules: Modules::new(),
             registered: Registered::new(),
             links: Mutex::new(Rank::Links, BTreeMap::new()),
+            flags: AtomicU32::new(0),
             static_runtime_looks: AtomicU32::new(0),
             cudnn: Cudnn::new(),
             libraries: Libraries::new(),
