@@ -150,13 +150,14 @@ impl Size {
         !matches!(self.place, Place::Code(..))
     }
 
-    /// Whether it is an amount of data: neither a batch nor what gives a model its shape, and no keyword of some call.
-    pub fn is_of_data(&self) -> bool {
+    /// Whether it gives a model its shape; `None` for a batch, and for a keyword of some call.
+    pub fn is_of_a_model(&self) -> Option<bool> {
         let last = self.name.rsplit('.').next().unwrap_or(&self.name);
         let parts = parts(last);
         let is_constant = last.to_uppercase() == last;
         let is_batch = parts.iter().any(|part| part == "batch");
-        (self.is_typed() || is_constant) && !is_batch && !parts.iter().any(|part| OF_MODELS.contains(&part.as_str()))
+        let of_a_model = parts.iter().any(|part| OF_MODELS.contains(&part.as_str()));
+        ((self.is_typed() || is_constant) && !is_batch).then_some(of_a_model)
     }
 }
 
@@ -375,7 +376,8 @@ mod tests {
                     p.add_argument('--batches', type=int, default=200)\np.add_argument('--hidden-size', type=int, default=20)\n\
                     x = f(n_rows=4096)\n";
         let sizes = program(text, &[]).sizes();
-        let names: Vec<&str> = sizes.iter().filter(|size| size.is_of_data()).map(|size| size.name.as_str()).collect();
+        let names: Vec<&str> =
+            sizes.iter().filter(|size| size.is_of_a_model() == Some(false)).map(|size| size.name.as_str()).collect();
         assert_eq!(names, ["--test_size", "--batches", "TEST_ROWS"]);
     }
 

@@ -13,7 +13,7 @@ pub extern "C" fn oomph_refusals() -> u64 {
     gpu().activity.refusals()
 }
 
-/// Has a byte that the host reads alone be a flag from now on, as it is in graphs of TensorFlow's.
+/// Has a byte that the host reads alone be a flag from now on, which graphs of TensorFlow read.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn oomph_bytes_are_flags() {
     let _ = gpu().flags.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);

@@ -243,7 +243,7 @@ impl<'a> Search<'_, 'a> {
             // One answer leaves no choice: worth a little more time, where nobody set the time.
             let more = Instant::now() + LEAST_TIME;
             let deadline = if wanted.max_time.is_some() { deadline } else { deadline.max(more) };
-            return own::Search { deadline, ..search }.less_data_fits();
+            return own::Search { deadline, ..search }.less_work_fits();
         }
         let search = own::Search { most: wanted.fixes.saturating_sub(found), ..search };
         // Of llama.cpp's bindings the line is one that calls the library, which makes more than one request.

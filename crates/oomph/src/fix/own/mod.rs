@@ -121,13 +121,13 @@ impl Search<'_> {
         Ok(own)
     }
 
-    /// Tries less data, for a program whose memory a framework manages.
+    /// Tries less data and a smaller model, for a program whose memory a framework manages.
     ///
     /// # Errors
     /// When a run cannot be set up, or a signal ends one.
-    pub fn less_data_fits(&self) -> Result<Own, Stop> {
+    pub fn less_work_fits(&self) -> Result<Own, Stop> {
         let mut own = Own::default();
-        for series in self.less_data() {
+        for series in self.less_work() {
             if own.fixes.len() >= self.most {
                 break;
             }

@@ -39,11 +39,13 @@ impl Search<'_> {
         (same, others)
     }
 
-    /// Less data, a series for each amount of it that the program writes down. Batches and the shape of a model have
-    /// remedies of their own.
-    pub(super) fn less_data(&self) -> Vec<Vec<Idea>> {
+    /// Less data, a series for each amount of it that the program writes down, and then a smaller model. Batches have remedies
+    /// of their own.
+    pub(super) fn less_work(&self) -> Vec<Vec<Idea>> {
         let Some(edits) = &self.applier.edits else { return Vec::new() };
-        let of_data = edits.program.sizes().into_iter().filter(Size::is_of_data);
+        let sizes = edits.program.sizes().into_iter().filter_map(|size| Some((size.is_of_a_model()?, size)));
+        let (of_models, of_data): (Vec<(bool, Size)>, Vec<(bool, Size)>) =
+            sizes.partition(|(of_a_model, _)| *of_a_model);
         let series = |mut size: Size| {
             // How much there is of it is part of what the program answers.
             size.keeps_the_result = false;
@@ -51,7 +53,7 @@ impl Search<'_> {
             let at = Sized { written: Written::InProgram(size), value: old, old };
             smaller(old).filter_map(|value| self.resized(&at, value)).collect()
         };
-        of_data.map(series).collect()
+        of_data.into_iter().chain(of_models).map(|(_, size)| series(size)).collect()
     }
 
     /// The sizes with their values, and whether the result is the same with a smaller one.
