@@ -2,7 +2,6 @@
 //! bytes are.
 
 use std::ffi::{CStr, c_char};
-use std::sync::atomic::Ordering;
 
 use crate::activity::Place;
 use crate::gpu::gpu;
@@ -16,7 +15,7 @@ pub extern "C" fn oomph_refusals() -> u64 {
 /// Has a byte that the host reads alone be a flag from now on, which graphs of TensorFlow read.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn oomph_bytes_are_flags() {
-    let _ = gpu().flags.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
+    gpu().flags.are_read();
 }
 
 /// Has the calls of this thread come from a line of a Python file from now on; from none where `file` is null.

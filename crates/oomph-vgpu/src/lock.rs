@@ -133,6 +133,8 @@ pub enum Rank {
     Activity,
     /// The lines of Python that made them.
     PythonLines,
+    /// What single bytes are read as.
+    Flags,
     /// Which block lies where.
     Space,
     /// This process's slot in the ledger.

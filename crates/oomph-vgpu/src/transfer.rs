@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::Ordering;
 
 use crate::activity::Copied;
 use crate::gpu::gpu;
@@ -69,25 +68,28 @@ pub unsafe fn copy(to: *mut c_void, from: *const c_void, size: usize) {
     }
 }
 
-/// Makes a flag of a byte of the card's that the host reads alone, where the program reads flags so and it is none.
-///
-/// No kernel computed it, so that it is what lay there before. TensorFlow takes it for the number of a branch and ends the process.
-/// It is true and false in turn: both branches of a condition are seen, and a loop comes to its end.
+/// Gives the host a flag in place of a byte that no kernel computed, where the program reads flags so (see [`crate::flags`]).
 ///
 /// # Safety
-/// `to` must be a byte that may be read and written.
+/// `to` must be a byte that may be written.
 unsafe fn settle_flag(to: *mut u8, from: usize) {
     let gpu = gpu();
-    // SAFETY: the caller's promise.
-    if gpu.flags.load(Ordering::Relaxed) == 0 || unsafe { *to } <= 1 {
+    if !gpu.flags.is_wanted() {
         return;
     }
     let space = gpu.space.lock();
     let on_card =
         |address| space.find(address).is_some_and(|block| !matches!(block.place, Place::Host | Place::Registered));
-    if on_card(from) && !on_card(to as usize) {
+    let (of_card, to_card) = (on_card(from), on_card(to as usize));
+    drop(space);
+    if to_card && !of_card {
+        gpu.flags.written(to as usize);
+    } else if of_card
+        && !to_card
+        && let Some(value) = gpu.flags.value(from)
+    {
         // SAFETY: the caller's promise.
-        unsafe { *to = (gpu.flags.fetch_add(1, Ordering::Relaxed) & 1) as u8 };
+        unsafe { *to = u8::from(value) };
     }
 }
 

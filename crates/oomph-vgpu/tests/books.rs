@@ -446,8 +446,13 @@ fn a_byte_that_tensorflow_reads_is_a_flag(cuda: &Cuda) {
     assert_eq!(read(128, 1), [128, 7, 7, 7], "it is a byte for everybody else");
     // SAFETY: it takes nothing.
     unsafe { are_flags() };
-    assert_eq!((read(128, 1), read(128, 1), read(128, 1)), ([1, 7, 7, 7], [0, 7, 7, 7], [1, 7, 7, 7]));
-    assert_eq!((read(1, 1), read(0, 1), read(128, 2)), ([1, 7, 7, 7], [0, 7, 7, 7], [128, 128, 7, 7]));
+    assert_eq!((read(128, 1), read(0, 1), read(0, 1)), ([1, 7, 7, 7], [0, 7, 7, 7], [1, 7, 7, 7]));
+    assert_eq!(read(128, 2), [128, 128, 7, 7]);
+    // SAFETY: the block is large enough.
+    assert_eq!(unsafe { copy(place, [0_u8].as_ptr().cast(), 1, 1) }, 0);
+    // SAFETY: as above; the array is as well.
+    let sent = |mut host: [u8; 1]| unsafe { (copy(host.as_mut_ptr().cast(), place, 1, 2), host) };
+    assert_eq!((sent([7]), sent([7])), ((0, [0]), (0, [1])), "what the host wrote is read unchanged, once");
     assert_eq!(cuda.give(&Held::Plain { start: block, size: 0 }), 0);
     cuda.synchronize();
 }

@@ -30,6 +30,7 @@ use crate::activity::Activity;
 use crate::books::{self, Books};
 use crate::changed::ChangedCalls;
 use crate::device_log::DeviceLog;
+use crate::flags::Flags;
 use crate::handle::Handles;
 use crate::libcudnn::{Cudnn, namespace};
 use crate::lock::{Mutex, Once, Rank};
@@ -104,8 +105,8 @@ pub struct Gpu {
     pub registered: Registered,
     /// What the driver's linker was given, by handle.
     pub links: Mutex<BTreeMap<usize, Link>>,
-    /// How many single bytes were given to the host as flags, and one; 0 where they are bytes (see `crate::transfer`).
-    pub flags: AtomicU32,
+    /// What single bytes are read as.
+    pub flags: Flags,
     /// How often a static runtime asked for a table that is not there.
     pub static_runtime_looks: AtomicU32,
 
@@ -155,7 +156,7 @@ impl Gpu {
             modules: Modules::new(),
             registered: Registered::new(),
             links: Mutex::new(Rank::Links, BTreeMap::new()),
-            flags: AtomicU32::new(0),
+            flags: Flags::new(),
             static_runtime_looks: AtomicU32::new(0),
             cudnn: Cudnn::new(),
             libraries: Libraries::new(),
