@@ -1,4 +1,6 @@
 """Finds the largest batch that a training step takes, then trains with it."""
+import gc
+
 import tensorflow as tf
 
 for gpu in tf.config.list_physical_devices("GPU"):
@@ -27,6 +29,8 @@ while batch >= 1:
     except tf.errors.ResourceExhaustedError:
         print("OOM with batch", batch)
         batch //= 2
+        # Keras's errors hold on to the frames that they went through, and with them to what those computed.
+        gc.collect()
 
 print("training with batch", batch)
 for i in range(4):

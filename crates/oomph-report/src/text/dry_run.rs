@@ -556,7 +556,9 @@ fn writes(page: &mut Page, report: &DryRunReport) {
 
 fn smallest(page: &mut Page, report: &DryRunReport) {
     let known = !report.devices.is_empty() && report.devices.iter().all(|device| device.need().is_some());
-    if report.verdict == Verdict::NoGpuUse || report.verdict == Verdict::Failed || !known {
+    // Of a program that went on with less it may not be known what it takes unmodified.
+    let unknown = report.verdict == Verdict::Recovered && report.smallest.is_empty();
+    if report.verdict == Verdict::NoGpuUse || report.verdict == Verdict::Failed || !known || unknown {
         return;
     }
     page.gap();
