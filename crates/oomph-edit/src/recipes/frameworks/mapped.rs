@@ -36,7 +36,7 @@ pub fn mapped(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
             let range = outer.node.byte_range();
             outer.file == at.file && outer.node != at.node && range.contains(&at.node.start_byte())
         };
-        if !chosen.iter().any(|outer| inside(outer)) {
+        if !chosen.iter().any(inside) {
             draft.edit(at.file, Way::Code, Edit::replace(at.node, text.clone()));
         }
     }

@@ -43,9 +43,9 @@ impl Search<'_> {
     /// of their own.
     pub(super) fn less_work(&self) -> Vec<Vec<Idea>> {
         let Some(edits) = &self.applier.edits else { return Vec::new() };
-        let sizes = edits.program.sizes().into_iter().filter_map(|size| Some((size.is_of_a_model()?, size)));
-        let (of_models, of_data): (Vec<(bool, Size)>, Vec<(bool, Size)>) =
-            sizes.partition(|(of_a_model, _)| *of_a_model);
+        let mut sizes: Vec<(bool, Size)> =
+            edits.program.sizes().into_iter().filter_map(|size| Some((size.is_of_a_model()?, size))).collect();
+        sizes.sort_by_key(|(of_a_model, _)| *of_a_model);
         let series = |mut size: Size| {
             // How much there is of it is part of what the program answers.
             size.keeps_the_result = false;
@@ -53,7 +53,7 @@ impl Search<'_> {
             let at = Sized { written: Written::InProgram(size), value: old, old };
             smaller(old).filter_map(|value| self.resized(&at, value)).collect()
         };
-        of_data.into_iter().chain(of_models).map(|(_, size)| series(size)).collect()
+        sizes.into_iter().map(|(_, size)| series(size)).collect()
     }
 
     /// The sizes with their values, and whether the result is the same with a smaller one.
