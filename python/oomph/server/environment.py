@@ -25,7 +25,6 @@ _exit = os._exit
 _BEFORE_PYTHON = (
     "PYTORCH_", "TORCH", "CUDA", "NVIDIA_", "CUDNN_", "CUBLAS_", "NCCL_", "GLOO_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
     "BLIS_", "NUMEXPR_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "AT_", "C10_", "TRITON_", "OOMPH_",
-    "TF_", "XLA_FLAGS", "JAX_", "KERAS_",
 )
 """Variables that compiled libraries read while they are loaded, where Python does not see it, begin with one of these."""
 
