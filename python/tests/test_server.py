@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+import types
 import unittest
+
+from oomph.server import environment
 
 PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -37,6 +40,21 @@ class Leaving(unittest.TestCase):
         for code, status, said in (("3", 3, ""), ("True", 1, ""), ("'a message'", 1, "a message\n"), ("256", 0, "")):
             done = left(code)
             self.assertEqual((done.returncode, done.stderr), (status, said), code)
+
+
+class Variables(unittest.TestCase):
+    def test_variables_of_a_library_count_where_the_server_has_imported_it(self):
+        kept = sys.modules.pop("tensorflow", None)
+        self.addCleanup(lambda: sys.modules.__setitem__("tensorflow", kept) if kept else sys.modules.pop("tensorflow", None))
+        watch = environment.Watch()
+        watch.begin()
+        watch.end()
+        # The hook sets it in each child, before TensorFlow is imported there.
+        self.assertFalse(watch.too_late("TF_FORCE_GPU_ALLOW_GROWTH", "true"))
+        self.assertTrue(watch.too_late("CUDA_VISIBLE_DEVICES", "7"))
+        sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+        watch.end()
+        self.assertTrue(watch.too_late("TF_FORCE_GPU_ALLOW_GROWTH", "true"))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ _exit = os._exit
 
 def main() -> None:
     """Serve until the launcher is gone. A child leaves as its program ends."""
+    hook.serves = True
     channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)

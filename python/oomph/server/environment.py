@@ -28,6 +28,9 @@ _BEFORE_PYTHON = (
 )
 """Variables that compiled libraries read while they are loaded, where Python does not see it, begin with one of these."""
 
+_OF_MODULES = {"tensorflow": ("TF_", "XLA_FLAGS"), "jax": ("JAX_", "XLA_FLAGS"), "keras": ("KERAS_",)}
+"""The same of libraries that few programs import. Where the server has not, nothing has read them."""
+
 _FILE = protocol.PATH_SET_TOO_LATE
 """In the run folder; `crates/oomph-launch/src/server` reads it."""
 
@@ -44,6 +47,7 @@ class Watch:
         self._read: set[Any] = set()
         self._before: dict[str, str] = {}
         self._final: dict[str, str] = {}
+        self._before_python: tuple[str, ...] = _BEFORE_PYTHON
         self._original = _Environ.__getitem__
         self._literal: dict[str, str | None] = {}
         """Variables that the program's text sets between its imports, with their values before."""
@@ -62,6 +66,8 @@ class Watch:
         """The imports are done."""
         _Environ.__getitem__ = self._original  # type: ignore[method-assign]
         self._final = dict(os.environ)
+        of_modules = (prefixes for module, prefixes in _OF_MODULES.items() if module in sys.modules)
+        self._before_python = _BEFORE_PYTHON + sum(of_modules, ())
 
     def set_early(self, name: str, value: str, only_if_absent: bool) -> None:
         """Do what the program's text does to a variable between two imports."""
@@ -76,7 +82,7 @@ class Watch:
 
     def too_late(self, name: str, value: str | None) -> bool:
         """Say whether a library may have read this variable already, and found something else."""
-        read = name in self._read or name.startswith(_BEFORE_PYTHON)
+        read = name in self._read or name.startswith(self._before_python)
         return read and self._final.get(name) != value
 
     def become(self, changes: dict[str, str | None]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from oomph.server.environment import Watch
 
-_LATER = {"tensorflow", "jax", "jaxlib", "flax", "ray", "mpi4py", "vllm", "horovod", "torch_xla"}
+_LATER = {"ray", "mpi4py", "vllm", "horovod", "torch_xla"}
 """They start threads or other processes as they are imported, which a fork would lose: each child imports its own."""
 
 _MOST_FILES = 200
