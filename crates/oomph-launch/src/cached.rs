@@ -1,6 +1,6 @@
-//! Lists and removes what is in the cache: environments, virtual GPUs, compiled kernels.
+//! Lists and removes what is in the cache: environments, virtual GPUs, compiled code.
 //!
-//! An environment has a lock of its own (`lease`). What all runs share, the unpacked virtual GPUs and the compiled kernels,
+//! An environment has a lock of its own (`lease`). What all runs share, the unpacked virtual GPUs and the compiled code,
 //! has one lock together: each run holds it ([`CacheDir::hold`]), and whoever removes takes it alone. A program may outlive
 //! its run, so a virtual GPU that a process has loaded stays as well.
 

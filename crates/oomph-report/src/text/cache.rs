@@ -59,7 +59,7 @@ fn name(entry: &CacheEntry) -> String {
             format!("Python {python} with {} ({packages} packages)", entry.requirements.join(", "))
         }
         CacheKind::VirtualGpu => format!("virtual GPU {}", last_part(&entry.path)),
-        CacheKind::CompiledKernels => format!("compiled kernels ({})", last_part(&entry.path)),
+        CacheKind::CompiledKernels => format!("compiled code ({})", last_part(&entry.path)),
     }
 }
 

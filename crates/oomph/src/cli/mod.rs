@@ -182,7 +182,7 @@ pub enum Command {
     /// Check this installation: what works, what does not, why, and what to do
     #[command(after_help = maintenance::DOCTOR_HELP)]
     Doctor(DoctorArgs),
-    /// Show or clean the cache: Python environments, virtual GPUs, compiled kernels
+    /// Show or clean the cache: Python environments, virtual GPUs, compiled code
     #[command(after_help = maintenance::CACHE_HELP)]
     Cache(CacheArgs),
     /// Serve dry-run, fix, tune, plan, explain and gpus to a coding agent (Model Context Protocol, on stdin and stdout)
