@@ -137,6 +137,17 @@ pub struct Size {
     place: Place,
 }
 
+/// What a size measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Measured {
+    /// How much data there is.
+    Data,
+    /// Its name does not say: `--gallery 4000`.
+    Unknown,
+    /// The shape of a model.
+    Model,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum Place {
     Option(Opt),
@@ -150,24 +161,42 @@ impl Size {
         !matches!(self.place, Place::Code(..))
     }
 
-    /// Whether it gives a model its shape; `None` for a batch, and for a keyword of some call.
-    pub fn is_of_a_model(&self) -> Option<bool> {
+    /// What it measures; `None` for a batch, and for a keyword of some call.
+    fn measures(&self) -> Option<Measured> {
         let last = self.name.rsplit('.').next().unwrap_or(&self.name);
         let parts = parts(last);
         let is_constant = last.to_uppercase() == last;
-        let is_batch = parts.iter().any(|part| part == "batch");
+        let has = |word: &str| parts.iter().any(|part| part == word);
+        if has("batch") || !(self.is_typed() || is_constant) {
+            return None;
+        }
         let of_a_model = parts.iter().any(|part| OF_MODELS.contains(&part.as_str()));
-        ((self.is_typed() || is_constant) && !is_batch).then_some(of_a_model)
+        Some(match of_a_model {
+            true => Measured::Model,
+            false if is_size(last) || self.name.starts_with("argument ") => Measured::Data,
+            false => Measured::Unknown,
+        })
     }
 }
 
 impl Program {
     /// The sizes that it writes down, those of how much is done at a time first.
     pub fn sizes(&self) -> Vec<Size> {
-        let mut found = self.typed_sizes();
+        let mut found = self.typed_sizes(is_size);
         found.extend(self.sizes_in_code());
         found.sort_by_key(|size| (!size.is_typed(), !size.keeps_the_result));
         found
+    }
+
+    /// What makes the work less if it is made smaller: the amounts of data, then options whose names do not say what they
+    /// count, then the shape of the model. Batches are left out.
+    pub fn amounts(&self) -> Vec<Size> {
+        let mut found = self.typed_sizes(may_be_size);
+        found.extend(self.sizes_in_code());
+        let mut found: Vec<(Measured, Size)> =
+            found.into_iter().filter_map(|size| Some((size.measures()?, size))).collect();
+        found.sort_by_key(|(measured, _)| *measured);
+        found.into_iter().map(|(_, size)| size).collect()
     }
 
     /// The program with another value for a size.
@@ -214,11 +243,12 @@ impl Program {
         self.edited(&edits, self.arguments().to_vec())
     }
 
-    fn typed_sizes(&self) -> Vec<Size> {
+    /// The options with a name that is wanted, and the words, that are whole numbers.
+    fn typed_sizes(&self, is_wanted: fn(&str) -> bool) -> Vec<Size> {
         let arguments = self.arguments();
         let of_option = |option: Opt| {
             let value = whole(&option.value_in(arguments)?)?;
-            let fits = option.kind == OptKind::Value && option.choices.is_empty() && is_size(&option.name);
+            let fits = option.kind == OptKind::Value && option.choices.is_empty() && is_wanted(&option.name);
             let name = option.flag().to_owned();
             fits.then(|| Size {
                 keeps_the_result: is_at_a_time(&option.name),
@@ -274,9 +304,13 @@ pub fn is_size(name: &str) -> bool {
         return true;
     }
     let parts = parts(&name);
-    let is = |list: &[&str]| parts.iter().any(|part| list.contains(&part.as_str()));
     let joined = SIZES.iter().any(|word| word.len() > 3 && parts.iter().any(|part| part.ends_with(word)));
-    (is(&SIZES) || joined) && !is(&OTHERS)
+    (joined || parts.iter().any(|part| SIZES.contains(&part.as_str()))) && may_be_size(&name)
+}
+
+/// Whether a name leaves it open that its number is a size.
+fn may_be_size(name: &str) -> bool {
+    !parts(name).iter().any(|part| OTHERS.contains(&part.as_str()))
 }
 
 /// The words that a name is made of, in small letters and the singular.
@@ -370,15 +404,18 @@ mod tests {
     }
 
     #[test]
-    fn amounts_of_data_are_neither_batches_nor_shapes_of_models() {
+    fn amounts_of_data_come_before_the_shape_of_the_model() {
         let text = "import argparse\nTEST_ROWS = 20000\nHIDDEN_ROWS = 512\np = argparse.ArgumentParser()\n\
                     p.add_argument('--batch_size', type=int, default=64)\np.add_argument('--test_size', type=int, default=2000)\n\
                     p.add_argument('--batches', type=int, default=200)\np.add_argument('--hidden-size', type=int, default=20)\n\
-                    x = f(n_rows=4096)\n";
-        let sizes = program(text, &[]).sizes();
-        let names: Vec<&str> =
-            sizes.iter().filter(|size| size.is_of_a_model() == Some(false)).map(|size| size.name.as_str()).collect();
-        assert_eq!(names, ["--test_size", "--batches", "TEST_ROWS"]);
+                    p.add_argument('--gallery', type=int, default=4000)\np.add_argument('--units', type=int, default=256)\n\
+                    p.add_argument('--steps', type=int, default=300)\nx = f(n_rows=4096)\n";
+        let amounts = program(text, &[]).amounts();
+        let names: Vec<&str> = amounts.iter().map(|size| size.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["--test_size", "--batches", "TEST_ROWS", "--gallery", "--hidden-size", "--units", "HIDDEN_ROWS"]
+        );
     }
 
     #[test]

@@ -29,8 +29,14 @@ pub fn lacks_cache(oom: &HookOom) -> bool {
     oom.library_site.as_ref().is_some_and(|site| site.file.ends_with("vllm/v1/core/kv_cache_utils.py"))
 }
 
+/// Lowers the batch of a training and accumulates its gradients.
+const ACCUMULATED: &str = "micro-batch";
+
+/// Lowers the batch of a training.
+const PLAIN_BATCH: &str = "smaller-training-batch";
+
 /// Remedies that lower the batch.
-const BATCH: &[&str] = &["micro-batch", "smaller-training-batch", "smaller-batch"];
+const BATCH: &[&str] = &[ACCUMULATED, PLAIN_BATCH, "smaller-batch"];
 
 /// The candidates in the order in which a specialist would try them: the program's own means, then edits, then variables,
 /// then what the user has to do by hand; of one means the cheapest first.
@@ -189,6 +195,19 @@ pub fn own_batch<'a>(candidates: &[Candidate<'a>], applier: &Applier<'_>) -> Vec
     candidates.iter().filter(own).cloned().collect()
 }
 
+/// The batch without accumulation, in the amounts that may be enough where a batch with it is what was made to fit.
+pub fn plain_batch<'a>(candidates: &[Candidate<'a>], found: &Found<'_>) -> Vec<Candidate<'a>> {
+    let mut doses = found.fixes.iter().filter(|fix| !fix.tight).flat_map(|fix| &fix.mix.doses);
+    let Some(enough) = doses.find(|dose| dose.remedy.id == ACCUMULATED) else { return Vec::new() };
+    let plain = candidates.iter().filter(|known| known.remedy.id == PLAIN_BATCH);
+    let as_small = |known: &Candidate<'a>| Candidate {
+        amounts: known.amounts.iter().copied().filter(|amount| Some(*amount) >= enough.amount).collect(),
+        asked: true,
+        ..known.clone()
+    };
+    plain.map(as_small).filter(|known| !known.amounts.is_empty()).collect()
+}
+
 /// Whether a remedy lowers the batch.
 pub fn is_batch(id: &str) -> bool {
     BATCH.contains(&id)
@@ -270,6 +289,27 @@ mod tests {
         assert_eq!(pieces, named(&[("in-pieces", &[2]), ("smaller-batch", &[2, 4]), ("half-weights", &[])]));
         let others = left(vec![enough("smaller-batch", Some(2)), enough("half-weights", None)]);
         assert_eq!(others, named(&[("in-pieces", &[2, 4, 8])]), "nothing is less than these");
+    }
+
+    #[test]
+    fn a_batch_without_accumulation_is_as_small_as_one_with_it() {
+        let remedy = |id: &str| Catalogue::builtin().get(id).unwrap();
+        let plain = Candidate {
+            remedy: remedy("smaller-training-batch"),
+            amounts: vec![2, 4, 8],
+            tier: 0,
+            asked: false,
+            aimed: false,
+        };
+        let amounts = |id: &str, tight: bool| {
+            let mix = Mix::single(Dose { amount: Some(4), ..Dose::of(remedy(id)) });
+            let found = Found { fixes: vec![Fix { mix, peak_bytes: 1, tight }], ..Found::default() };
+            let candidates =
+                [plain.clone(), Candidate { remedy: remedy("autocast"), amounts: vec![], ..plain.clone() }];
+            plain_batch(&candidates, &found).into_iter().map(|known| known.amounts).collect::<Vec<_>>()
+        };
+        assert_eq!(amounts("micro-batch", false), [[4, 8]]);
+        assert!(amounts("micro-batch", true).is_empty() && amounts("eval-batch", false).is_empty());
     }
 
     #[test]

@@ -240,10 +240,9 @@ impl<'a> Search<'_, 'a> {
             tell,
         };
         if ["tensorflow", "jax", "onnxruntime"].iter().any(allocates) {
-            // One answer leaves no choice: worth a little more time, where nobody set the time.
-            let more = Instant::now() + LEAST_TIME;
-            let deadline = if wanted.max_time.is_some() { deadline } else { deadline.max(more) };
-            return own::Search { deadline, ..search }.less_work_fits();
+            let mut search = search;
+            self.more_time(&mut search.deadline);
+            return search.less_work_fits();
         }
         let search = own::Search { most: wanted.fixes.saturating_sub(found), ..search };
         // Of llama.cpp's bindings the line is one that calls the library, which makes more than one request.
@@ -251,6 +250,13 @@ impl<'a> Search<'_, 'a> {
         let oom = before.devices.iter().find_map(|device| device.oom.as_ref()).filter(|_| own_lines);
         let refused = oom.and_then(|oom| Some((oom.site.as_ref()?, oom.requested_bytes)));
         search.answer(&allocating(&unmodified.first.activities, &unmodified.probe.activities, refused))
+    }
+
+    /// Where nobody set the time: one answer leaves no choice, which is worth a little more of it.
+    fn more_time(&self, deadline: &mut Instant) {
+        if self.wanted.max_time.is_none() {
+            *deadline = (*deadline).max(Instant::now() + LEAST_TIME);
+        }
     }
 
     /// The bench that mixes of remedies are tried on; its time begins now.
@@ -353,6 +359,13 @@ impl<'a> Search<'_, 'a> {
             let batch = phases::own_batch(candidates, bench.applier);
             let more = search(catalogue, &batch, forecast, 1, bench)?;
             found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
+        }
+        // One answer leaves no choice, and this one is nearly certain.
+        let plain = phases::plain_batch(candidates, &found);
+        if found.fixes.len() < FEWEST.min(fixes) && stopped.is_none() && !plain.is_empty() {
+            self.more_time(&mut bench.deadline);
+            let more = search(catalogue, &plain, forecast, 1, bench)?;
+            phases::add(&mut found, more);
         }
         Ok(Searched { found, stopped })
     }

@@ -163,7 +163,7 @@ impl Search<'_> {
     /// Runs the changes of a series until one fits, or one has no effect. Of a size that fits, larger values are tried.
     fn first_that_fits(&self, series: Vec<Idea>, one_request: bool, own: &mut Own) -> Result<(), Stop> {
         let mut last: Option<Attempt> = None;
-        let mut too_large: Option<u64> = None;
+        let mut too_large = series.first().and_then(|idea| idea.size.as_ref()?.too_large());
         for idea in series {
             let Some((ran, report)) = self.run(&idea, own)? else { return Ok(()) };
             if let Ran::Fits(_) = ran {

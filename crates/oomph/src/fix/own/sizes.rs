@@ -43,17 +43,14 @@ impl Search<'_> {
     /// of their own.
     pub(super) fn less_work(&self) -> Vec<Vec<Idea>> {
         let Some(edits) = &self.applier.edits else { return Vec::new() };
-        let mut sizes: Vec<(bool, Size)> =
-            edits.program.sizes().into_iter().filter_map(|size| Some((size.is_of_a_model()?, size))).collect();
-        sizes.sort_by_key(|(of_a_model, _)| *of_a_model);
         let series = |mut size: Size| {
             // How much there is of it is part of what the program answers.
             size.keeps_the_result = false;
             let old = size.value;
             let at = Sized { written: Written::InProgram(size), value: old, old };
-            smaller(old).filter_map(|value| self.resized(&at, value)).collect()
+            much_smaller(old).filter_map(|value| self.resized(&at, value)).collect()
         };
-        sizes.into_iter().map(|(_, size)| series(size)).collect()
+        edits.program.amounts().into_iter().map(series).collect()
     }
 
     /// The sizes with their values, and whether the result is the same with a smaller one.
@@ -137,6 +134,20 @@ fn smaller(value: u64) -> impl Iterator<Item = u64> {
     DIVISORS.into_iter().map(move |divisor| value / divisor).take_while(|value| *value > 0)
 }
 
+/// The values that are tried first of what may have nothing to do with the memory: where the first is without effect, no other
+/// is tried, and of one that fits larger ones are.
+fn much_smaller(value: u64) -> impl Iterator<Item = u64> {
+    let (much, most) = ((value / 16).max(1), (value / 256).max(1));
+    [Some(much), (most < much).then_some(most)].into_iter().flatten().filter(move |smaller| *smaller < value)
+}
+
+impl Sized {
+    /// A value that is known to be too large where this one is tried first.
+    pub(super) fn too_large(&self) -> Option<u64> {
+        (self.value < self.old / 2).then_some(self.old)
+    }
+}
+
 /// A value between two, round where both are large.
 pub(super) fn between(low: u64, high: u64) -> u64 {
     let middle = low + high.saturating_sub(low) / 2;
@@ -150,6 +161,8 @@ mod tests {
     #[test]
     fn sizes_are_halved_and_then_refined() {
         assert_eq!(smaller(20).collect::<Vec<_>>(), [10, 5, 2, 1]);
+        assert_eq!(much_smaller(4000).collect::<Vec<_>>(), [250, 15]);
+        assert_eq!((much_smaller(6).collect::<Vec<_>>(), much_smaller(1).count()), (vec![1], 0));
         assert_eq!((between(6, 12), between(4096, 8192), between(18, 37)), (9, 6144, 27));
         assert_eq!(between(1, 2), 1);
     }
