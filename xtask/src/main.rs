@@ -9,7 +9,7 @@
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
 //! `cargo xtask schemas` writes `schemas/*.json` and `python/oomph/_protocol.py` from `oomph-protocol`.
 //! `cargo xtask check` runs the checks that need no test: format, lints, layers, counts, words, links, schemas.
-//! `cargo xtask test` runs the short tier of the tests, `cargo xtask test --all` everything.
+//! `cargo xtask test` runs the short tier of the tests, `cargo xtask test --all` everything, `--ci` most of it.
 //! `cargo xtask counts` counts `unsafe`, statics and long functions, and fails where there are more than are allowed.
 //! `cargo xtask layers` draws the modules of each crate and fails on a cycle.
 //! `cargo xtask links` checks the links between pages, and that the book has every page.
@@ -46,6 +46,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use test_tiers::Tier;
 
 #[derive(Debug, Parser)]
 #[command(about = "Maintainers' tools")]
@@ -125,8 +127,11 @@ enum Command {
         #[arg(long)]
         fast: bool,
     },
-    /// Run the tests of the workspace and add them up: a short tier that covers every crate and capability, or all.
+    /// Run the tests of the workspace and add them up: a short tier that covers every crate and capability, or more.
     Test {
+        /// All but the programs that show once more what another shows: what CI runs.
+        #[arg(long, conflicts_with = "all")]
+        ci: bool,
         /// Everything: all programs of the acceptance tests, oomph-fleet, the Python package.
         #[arg(long)]
         all: bool,
@@ -180,7 +185,9 @@ fn main() -> ExitCode {
         Command::Spread { recordings, workspaces, csv } => spread::measure(&recordings, workspaces, csv.as_deref()),
         Command::Dist { platform, out } => dist::run(platform, out.as_deref()),
         Command::Check { fast } => check::run(fast),
-        Command::Test { all } => test_tiers::run(all),
+        Command::Test { ci: true, .. } => test_tiers::run(Tier::Ci),
+        Command::Test { all: true, .. } => test_tiers::run(Tier::All),
+        Command::Test { .. } => test_tiers::run(Tier::Short),
         Command::Links => links::run(),
         Command::Counts => counts::run(),
         Command::Layers { only, quiet, write } => layers::run(&layers::Request { only, quiet, write }),

@@ -1,4 +1,4 @@
-//! Runs the tests and adds them up: those of the workspace, or with `--all` everything.
+//! Runs the tests and adds them up: those of the workspace, or more.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-/// Set to `all`, it asks the acceptance tests for those beyond the short tier too (`acceptance/tests/acceptance/tiers.rs`).
+/// Asks the acceptance tests for those of a tier (`acceptance/tests/acceptance/tiers.rs`).
 const TESTS: &str = "OOMPH_TESTS";
 
 /// The program that is a workspace of its own.
@@ -27,31 +27,54 @@ const OF_XTASK: &[&str] = &[
 /// What the Python package's tests are run with.
 const REQUIREMENTS: &str = "acceptance/requirements/torch-2.15.txt";
 
+/// How much is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// The workspace, with a program or two for each capability.
+    Short,
+    /// Every crate and the Python package, and the programs but for those that show once more what another shows.
+    Ci,
+    /// Everything.
+    All,
+}
+
 /// Runs the tests, prints what they print and their totals.
 ///
 /// # Errors
 /// When a test fails, or cannot be built or started.
-pub fn run(all: bool) -> Result<()> {
+pub fn run(tier: Tier) -> Result<()> {
     let mut totals = Totals::default();
     let mut failed = Vec::new();
-    let mut step = |name: &'static str, command: &mut Command| -> Result<()> {
+    let mut step = |name: &'static str, run: &mut dyn FnMut(&mut Totals) -> Result<bool>| -> Result<()> {
         println!("\n== {name}");
         let begun = Instant::now();
-        if !heard(command, &mut totals)? {
+        if !run(&mut totals)? {
             failed.push(name);
         }
         totals.times.push((name, begun.elapsed()));
         Ok(())
     };
+    let of_programs = match tier {
+        Tier::Short => "short",
+        Tier::Ci => "ci",
+        Tier::All => "all",
+    };
     // What passes is asked for its output too: a test that had to leave something out says so there.
     let mut workspace = cargo(&["test", "--release", "--workspace", "--no-fail-fast", "--", "--show-output"]);
-    step("tests of the workspace", workspace.env(TESTS, if all { "all" } else { "short" }))?;
-    if all {
+    workspace.env(TESTS, of_programs);
+    step("tests of the workspace", &mut |totals| heard(&mut workspace, totals))?;
+    if tier != Tier::Short {
         // Not in release: DataFusion takes many times as long to optimise as these tests take to run.
         let fleet = ["test", "--manifest-path", FLEET, "--no-fail-fast", "--", "--show-output"];
-        step("tests of oomph-fleet", &mut cargo(&fleet))?;
-        let mut python = Command::new(python_with_torch().unwrap_or_else(|| "python3".into()));
-        step("tests of the Python package", python.args(["-m", "unittest", "discover", "-s", "python/tests"]))?;
+        step("tests of oomph-fleet", &mut |totals| heard(&mut cargo(&fleet), totals))?;
+        let python = python_with_torch().unwrap_or_else(|| "python3".into());
+        // One process uses one core.
+        let [mut one, mut other] = ["test_[a-n]*.py", "test_[!a-n]*.py"].map(|files| {
+            let mut half = Command::new(&python);
+            half.args(["-m", "unittest", "discover", "-s", "python/tests", "-p", files]);
+            half
+        });
+        step("tests of the Python package", &mut |totals| both_heard(&mut one, &mut other, totals))?;
     }
     totals.print();
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
@@ -79,15 +102,8 @@ fn cargo(arguments: &[&str]) -> Command {
 /// Runs a command, prints what it prints but for the output of tests that passed, and adds up its results. Says whether
 /// it succeeded.
 fn heard(command: &mut Command, totals: &mut Totals) -> Result<bool> {
-    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
-    command.current_dir(root()).stdout(writer.try_clone().context("cannot make a pipe")?).stderr(writer);
-    let mut child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-    // The command holds the ends for writing, and the reader would wait for them.
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut hidden = false;
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = line.context("cannot read what the tests print")?;
-        let line = String::from_utf8_lossy(&line);
+    lines_of(command, |line| {
         hidden = match line.trim_end() {
             "successes:" => true,
             line if line == "failures:" || line.starts_with("test result: ") => false,
@@ -96,7 +112,34 @@ fn heard(command: &mut Command, totals: &mut Totals) -> Result<bool> {
         if !hidden {
             println!("{line}");
         }
-        totals.hear(&line);
+        totals.hear(line);
+    })
+}
+
+/// Runs two commands at the same time; what the second prints follows what the first does. Says whether both succeeded.
+fn both_heard(first: &mut Command, second: &mut Command, totals: &mut Totals) -> Result<bool> {
+    let mut later = Vec::new();
+    let (one, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| lines_of(second, |line| later.push(line.to_owned())));
+        (heard(first, totals), other.join())
+    });
+    for line in &later {
+        println!("{line}");
+        totals.hear(line);
+    }
+    let other = other.map_err(|_| anyhow::anyhow!("what the second command prints was not read"))?;
+    Ok(one? & other?)
+}
+
+/// Runs a command, hands over each line that it prints, and says whether it succeeded.
+fn lines_of(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
+    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    command.current_dir(root()).stdout(writer.try_clone().context("cannot make a pipe")?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    // The command holds the ends for writing, and the reader would wait for them.
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    for line in BufReader::new(reader).split(b'\n') {
+        each(&String::from_utf8_lossy(&line.context("cannot read what the tests print")?));
     }
     Ok(child.wait().context("the tests cannot be waited for")?.success())
 }
@@ -149,7 +192,7 @@ impl Totals {
             self.ignored += figure_before(result, " ignored");
         } else if let Some(ran) = line.strip_prefix("Ran ") {
             self.python += ran.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
-        } else if line.starts_with("OK") || line.starts_with("FAILED (") {
+        } else if line.starts_with("FAILED (") || line.starts_with("OK") && !self.python_verdict.starts_with("FAILED") {
             self.python_verdict = line.to_owned();
         } else if (line.contains("skipped: ")
             || line.contains(": skipped, because ")
@@ -205,11 +248,15 @@ mod tests {
             "end of flaky fix::trainer",
             "Ran 299 tests in 360.0s",
             "OK (skipped=2)",
+            "Ran 1 test in 0.1s",
+            "FAILED (failures=1)",
+            "Ran 1 test in 0.1s",
+            "OK",
         ] {
             totals.hear(line);
         }
         assert_eq!((totals.passed, totals.failed, totals.ignored), (228, 1, 29));
-        assert_eq!((totals.python, totals.python_verdict.as_str()), (299, "OK (skipped=2)"));
+        assert_eq!((totals.python, totals.python_verdict.as_str()), (301, "FAILED (failures=1)"));
         assert_eq!(totals.skipped.len(), 2);
         assert_eq!((totals.flaky.len(), totals.in_story), (3, false));
     }

@@ -1,11 +1,12 @@
-//! Two tiers: `cargo test` runs one program or two for each capability; `OOMPH_TESTS=all` runs every one
-//! (`cargo xtask test --all`). A test that is named runs in either.
+//! Three tiers: `cargo test` runs one program or two for each capability; `OOMPH_TESTS=ci` leaves out what shows with another
+//! program or version what one shows already (`cargo xtask test --ci`); `OOMPH_TESTS=all` runs every one
+//! (`cargo xtask test --all`). A test that is named runs in each.
 
 use std::collections::BTreeSet;
 
 use libtest_mimic::Trial;
 
-/// Set to `all`, it asks for every test.
+/// Set to `all`, it asks for every test; set to `ci`, for those that are not [`ONCE_MORE`].
 const VARIABLE: &str = "OOMPH_TESTS";
 
 /// The short tier, by capability.
@@ -66,19 +67,79 @@ const SHORT: &[&str] = &[
     "docs::how-to/add-a-model",
 ];
 
+/// What shows with another program, model or version of PyTorch what a test of CI shows already.
+const ONCE_MORE: &[&str] = &[
+    "torch-2.6::convnet",
+    "torch-2.6::trainer-gpt2-batch-4",
+    "torch-2.6::trainer-gpt2-batch-16",
+    "torch-2.6::amp-gradscaler",
+    "torch-2.6::lstm",
+    "torch-2.6::linear-algebra",
+    "torch-2.15::trainer-gpt2-batch-4",
+    "torch-2.15::resnet50-amp",
+    "torch-2.15::resnet50-channels-last",
+    "torch-2.15::convnext-fp32",
+    "torch-2.15::convnext-amp",
+    "torch-2.15::sd15-512",
+    "torch-2.15::sd15-1024",
+    "torch-2.15::sdxl-512",
+    "torch-2.15::vqgan-clip-380",
+    "torch-2.15::vqgan-clip-900",
+    "explain::messages::torch-2.6",
+    "explain::what-if::convnet",
+    "explain::what-if::lstm",
+    "explain::what-if::amp",
+    "explain::what-if::resnet50",
+    "explain::what-if::generate",
+    "explain::what-if::bert-evaluation",
+    "explain::owners::convnet",
+    "explain::owners::lstm",
+    "explain::owners::resnet",
+    "explain::owners::gpt2",
+    "explain::owners::unet",
+    "server::lstm.py",
+    "server::trainer_gpt2.py",
+    "distributed::zero-rests-on-a-share",
+    "distributed::some-ranks-are-as-all-ddp",
+    "distributed::some-ranks-are-as-all-pipeline",
+    "distributed::llama-70b-on-64-cards",
+    "answers::cifar-eval-graph",
+    "answers::hook-features",
+    "answers::unfreeze-epoch3",
+    "answers::progressive-resize",
+    "answers::replay-buffer",
+    "answers::curriculum-length",
+    "patches::teacher-graph",
+    "patches::image-text-pairs",
+    "patches::self-history",
+    "patches::own-trainer",
+    "patches::settings-file",
+    "leaks::class_history",
+    "leaks::memory_bank",
+    "guarded::trainer_longest_batch",
+    "sweeping::a-killed-sweep-goes-on",
+    "sweeping::tasks-give-the-same-table",
+    "docs::attach",
+    "docs::calibrate",
+    "docs::dry-run",
+    "docs::watch",
+];
+
 /// Marks what is not in the tier that was asked for as ignored, so that the totals count it.
 pub fn of_this_run(trials: Vec<Trial>) -> Vec<Trial> {
-    if std::env::var_os(VARIABLE).is_some_and(|tier| tier == "all") {
-        return trials;
-    }
-    let mut missing: BTreeSet<&str> = SHORT.iter().copied().collect();
+    let tier = std::env::var(VARIABLE).unwrap_or_default();
+    // What is named here is in this tier, or is all that is not in it.
+    let (named, run_what_is_named) = match tier.as_str() {
+        "all" => return trials,
+        "ci" => (ONCE_MORE, false),
+        _ => (SHORT, true),
+    };
+    let mut missing: BTreeSet<&str> = named.iter().copied().collect();
     let trials = trials.into_iter().map(|trial| {
-        if missing.remove(trial.name()) {
-            return trial;
-        }
-        trial.with_ignored_flag(true)
+        let runs = missing.remove(trial.name()) == run_what_is_named;
+        if runs { trial } else { trial.with_ignored_flag(true) }
     });
     let trials = trials.collect();
-    assert!(missing.is_empty(), "the short tier names tests that there are not: {missing:?}");
+    assert!(missing.is_empty(), "a tier names tests that there are not: {missing:?}");
     trials
 }
