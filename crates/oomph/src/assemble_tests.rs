@@ -184,6 +184,13 @@ fn a_fatal_error_and_what_it_would_have_needed() {
     assert_eq!(oom.would_need_bytes, Some(15_500 * MIB));
     assert!(!report.devices[0].needed_is_minimum);
     assert!(report.fits_on.contains(&"rtx-4080".to_owned()) && !report.fits_on.contains(&"rtx-3060".to_owned()));
+
+    // It took less without a limit than on a card where it died.
+    let evidence = Evidence { probe: Some(&probe), died_with: &[16_000 * MIB], ..Evidence::default() };
+    let report = assemble_with(&cards, &first, &evidence);
+    assert!(report.devices[0].needed_is_minimum && report.fits_on.is_empty());
+    assert_eq!(report.devices[0].need().map(|need| need.process_bytes), Some(16_000 * MIB));
+    assert!(report.warnings.iter().any(|warning| warning.contains("died with 15.63 GiB")), "{:?}", report.warnings);
 }
 
 #[test]

@@ -22,6 +22,10 @@ pub(super) fn holding(
 ) -> Vec<CardThatHolds> {
     let used: Vec<(&DeviceReport, &Card)> =
         devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
+    // A card that holds the least that it needs may not hold what it needs.
+    if used.iter().any(|(device, _)| device.needed_is_minimum) {
+        return Vec::new();
+    }
     let lean = |device: &DeviceReport| {
         // What caught its error did with less, which says nothing of a card on which it would not have had one.
         let is_known = device.caught_ooms.is_empty() || device.needed.is_some();

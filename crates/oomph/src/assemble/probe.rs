@@ -190,6 +190,8 @@ pub(super) fn add_probe(
     // What died on a card without a limit may have died before its peak.
     let early = verdict != Verdict::Fits || !probe.is_done();
     let (_, died) = judge(probe);
+    // What adapts to its card may die with more than it takes where there is no limit.
+    let died_with = evidence.died_with.last().copied().filter(|_| cards.len() == 1);
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
         let limit = device.pool.filter(|pool| pool.scales == PoolScale::Fixed).and_then(|pool| pool.limit_bytes);
         if let (Some(limit), false, true) = (limit, died.is_empty(), device.oom.is_some()) {
@@ -200,14 +202,23 @@ pub(super) fn add_probe(
             ));
             return;
         }
-        let needed =
+        let mut needed =
             need_seen(index, card, device, probe, early, evidence.foretold.get(index).and_then(Option::as_ref));
         if needed.process_bytes == 0 {
             continue;
         }
+        let died_with = died_with.filter(|&bytes| bytes >= needed.process_bytes);
+        if let Some(bytes) = died_with {
+            needed = with_at_least(&needed, bytes);
+            warnings.push(format!(
+                "on a card without a limit it takes less, but it adapts to its card and died with {}; the time ended before a larger \
+                 one held it",
+                size(bytes)
+            ));
+        }
         device.needed = Some(needed);
-        device.needed_is_minimum = early;
-        device.smallest_capacity = (!early).then_some(SmallestCapacity {
+        device.needed_is_minimum = early || died_with.is_some();
+        device.smallest_capacity = (!device.needed_is_minimum).then_some(SmallestCapacity {
             capacity_bytes: needed.process_bytes,
             how: CapacityKnown::Peak,
             fails_bytes: None,
@@ -277,15 +288,23 @@ fn need_seen(
     // The first run reached its own peak and asked for more, so the need is no less than that.
     if let Some(oom) = &device.oom {
         let least = device.peak.process_bytes.max(card_use(device, oom).saturating_add(oom.requested_bytes));
-        if early && needed.process_bytes < least {
-            let more = least - needed.process_bytes;
-            needed.process_bytes = least;
-            needed.low_bytes = needed.low_bytes.saturating_add(more);
-            needed.high_bytes = needed.high_bytes.saturating_add(more);
-            needed.other_bytes = needed.other_bytes.saturating_add(more);
+        if early {
+            needed = with_at_least(&needed, least);
         }
     }
     needed
+}
+
+/// A peak of at least so many bytes.
+fn with_at_least(peak: &Peak, least: u64) -> Peak {
+    let more = least.saturating_sub(peak.process_bytes);
+    Peak {
+        process_bytes: peak.process_bytes.saturating_add(more),
+        low_bytes: peak.low_bytes.saturating_add(more),
+        high_bytes: peak.high_bytes.saturating_add(more),
+        other_bytes: peak.other_bytes.saturating_add(more),
+        ..*peak
+    }
 }
 
 /// How a run ended for lack of the host's memory.

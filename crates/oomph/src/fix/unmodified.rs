@@ -8,7 +8,7 @@ use super::bench::peak;
 use super::{phases, situation};
 use crate::assemble::{assemble, assemble_with};
 use crate::cards::Card;
-use crate::evidence::{Evidence, Found};
+use crate::evidence::Evidence;
 use crate::observation::Observation;
 use crate::trial::Stop;
 use crate::{needs, whose};
@@ -24,7 +24,7 @@ pub struct Unmodified<'s> {
     /// The search for the smallest card that holds it.
     search: needs::Search<'s>,
     /// What that search has found.
-    smallest: Option<Found>,
+    searched: needs::Searched,
     /// The owners at the peak without a limit, where that run says what the program needs.
     owners_of_probe: Option<Vec<OwnerRow>>,
 }
@@ -43,8 +43,8 @@ impl<'s> Unmodified<'s> {
         let owners_of_probe = owners_of_probe.map(|whose| whose.owners);
         // The search for fixes starts from the run without a limit; what the program needs to the last byte is asked for
         // after it.
-        let smallest = if owners_of_probe.is_some() { None } else { search.run()?.found };
-        Ok(Self { first, probe, needed, search, smallest, owners_of_probe })
+        let searched = if owners_of_probe.is_some() { needs::Searched::default() } else { search.run()? };
+        Ok(Self { first, probe, needed, search, searched, owners_of_probe })
     }
 
     /// Finds what it needs to the last byte, where that was put off.
@@ -53,7 +53,7 @@ impl<'s> Unmodified<'s> {
     /// When a run cannot be set up, or a signal ends one.
     pub fn find_need(&mut self) -> Result<(), Stop> {
         if self.is_seen_whole() {
-            self.smallest = self.search.run()?.found;
+            self.searched = self.search.run()?;
         }
         Ok(())
     }
@@ -65,7 +65,8 @@ impl<'s> Unmodified<'s> {
 
     /// The answer of a dry run on the cards, with what is known of the need.
     pub fn report(&self) -> DryRunReport {
-        let evidence = Evidence { probe: Some(self.probe), found: self.smallest.as_ref(), ..Evidence::default() };
+        let (found, died_with) = (self.searched.found.as_ref(), self.searched.died_with.as_slice());
+        let evidence = Evidence { probe: Some(self.probe), found, died_with, ..Evidence::default() };
         assemble_with(self.search.cards, self.first, &evidence)
     }
 

@@ -218,12 +218,14 @@ impl Search<'_> {
         // What adapts runs once for each capacity, and takes the time of as many trials.
         let hurry = self.hurry && outlook.adapts;
         let times = if self.unlimited.takes_a_share() { TIMES_OF_AN_ENGINE } else { TIMES };
-        let time_limit = if hurry { LONGEST } else { LONGEST.max(self.unlimited.elapsed.saturating_mul(times)) };
+        let longest = LONGEST.max(self.unlimited.elapsed.saturating_mul(times));
         let mut border = self.border(&outlook);
         let mut best: Option<(Observation, Vec<Card>, Vec<u64>)> = None;
         let (mut runs, mut is_over) = (0, false);
         let mut tried = Vec::new();
         while runs < MOST_RUNS && !is_over {
+            // Until one held it, a need is not known.
+            let time_limit = if hurry && best.is_some() { LONGEST } else { longest };
             let left = time_limit.saturating_sub(start.elapsed());
             let chosen = border.next(self.runner.jobs());
             if chosen.is_empty() || left.is_zero() {
