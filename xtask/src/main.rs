@@ -129,7 +129,7 @@ enum Command {
     },
     /// Run the tests of the workspace and add them up: a short tier that covers every crate and capability, or more.
     Test {
-        /// What CI runs: all but oomph-fleet and the programs that show once more what another shows.
+        /// What CI runs: all but oomph-fleet and the programs that CI has no time for.
         #[arg(long, conflicts_with = "all")]
         ci: bool,
         /// Everything: all programs of the acceptance tests, oomph-fleet, the Python package.

@@ -32,7 +32,7 @@ const REQUIREMENTS: &str = "acceptance/requirements/torch-2.15.txt";
 pub enum Tier {
     /// The workspace, with a program or two for each capability.
     Short,
-    /// The workspace and the Python package, and the programs but for those that show once more what another shows.
+    /// The workspace and the Python package, without the programs that CI has no time for.
     Ci,
     /// Everything.
     All,

@@ -1,12 +1,12 @@
-//! Three tiers: `cargo test` runs one program or two for each capability; `OOMPH_TESTS=ci` leaves out what shows with another
-//! program or version what one shows already (`cargo xtask test --ci`); `OOMPH_TESTS=all` runs every one
-//! (`cargo xtask test --all`). A test that is named runs in each.
+//! Three tiers: `cargo test` runs one program or two for each capability; `OOMPH_TESTS=ci` leaves out what CI has no
+//! time for (`cargo xtask test --ci`); `OOMPH_TESTS=all` runs every one (`cargo xtask test --all`). A test that is named runs in
+//! each.
 
 use std::collections::BTreeSet;
 
 use libtest_mimic::Trial;
 
-/// Set to `all`, it asks for every test; set to `ci`, for those that are not [`ONCE_MORE`].
+/// Set to `all`, it asks for every test; set to `ci`, for those that are not [`LEFT_OUT_OF_CI`].
 const VARIABLE: &str = "OOMPH_TESTS";
 
 /// The short tier, by capability.
@@ -67,8 +67,9 @@ const SHORT: &[&str] = &[
     "docs::how-to/add-a-model",
 ];
 
-/// What shows with another program, model or version of PyTorch what a test of CI shows already.
-const ONCE_MORE: &[&str] = &[
+/// What CI has no time for. Most of it shows with another program, model or version of PyTorch what a test of CI shows already; the
+/// rest is slow: run `cargo xtask test --all` after a change to what it shows.
+const LEFT_OUT_OF_CI: &[&str] = &[
     "torch-2.6::convnet",
     "torch-2.6::trainer-gpt2-batch-4",
     "torch-2.6::trainer-gpt2-batch-16",
@@ -148,7 +149,7 @@ pub fn of_this_run(trials: Vec<Trial>) -> Vec<Trial> {
     // What is named here is in this tier, or is all that is not in it.
     let (named, run_what_is_named) = match tier.as_str() {
         "all" => return trials,
-        "ci" => (ONCE_MORE, false),
+        "ci" => (LEFT_OUT_OF_CI, false),
         _ => (SHORT, true),
     };
     let mut missing: BTreeSet<&str> = named.iter().copied().collect();

@@ -171,10 +171,13 @@ impl Size {
             return None;
         }
         let of_a_model = parts.iter().any(|part| OF_MODELS.contains(&part.as_str()));
-        Some(match of_a_model {
-            true => Measured::Model,
-            false if is_size(last) || self.name.starts_with("argument ") => Measured::Data,
-            false => Measured::Unknown,
+        let is_data = is_size(last) || self.name.starts_with("argument ");
+        Some(if of_a_model {
+            Measured::Model
+        } else if is_data {
+            Measured::Data
+        } else {
+            Measured::Unknown
         })
     }
 }

@@ -556,8 +556,10 @@ fn writes(page: &mut Page, report: &DryRunReport) {
 
 fn smallest(page: &mut Page, report: &DryRunReport) {
     let known = !report.devices.is_empty() && report.devices.iter().all(|device| device.need().is_some());
-    // Of a program that went on with less it may not be known what it takes unmodified.
-    let unknown = report.verdict == Verdict::Recovered && report.smallest.is_empty();
+    // Of a program that went on with less it may not be known what it takes unmodified, and of the least that one needs no card
+    // says that it holds it.
+    let least = report.devices.iter().any(|device| device.needed_is_minimum);
+    let unknown = report.smallest.is_empty() && (least || report.verdict == Verdict::Recovered);
     if report.verdict == Verdict::NoGpuUse || report.verdict == Verdict::Failed || !known || unknown {
         return;
     }
