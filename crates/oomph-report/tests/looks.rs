@@ -517,11 +517,13 @@ fn with_warnings() {
     report.smallest.clear();
     let text = render_dry_run(&report, NORMAL);
     assert!(!text.contains("no card") && !text.contains("smallest cards"), "{text}");
-    // Nor where the least that it needs is all that is known.
+    // Nor where the least that it needs is all that is known, unless no card has as much.
     report.verdict = Verdict::Oom;
     assert!(render_dry_run(&report, NORMAL).contains("no card of the catalogue"));
     report.devices[0].needed_is_minimum = true;
     assert!(!render_dry_run(&report, NORMAL).contains("no card of the catalogue"));
+    report.devices[0].needed = Some(peak(400_000, 410_000));
+    assert!(render_dry_run(&report, NORMAL).contains("no card of the catalogue"));
 }
 
 #[test]

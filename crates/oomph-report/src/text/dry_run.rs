@@ -11,10 +11,11 @@ use super::page::{Ink, Page, Style};
 use super::peak::{at_oom, bars, legend};
 use super::site;
 use crate::clean;
-use crate::device::{CUSTOM, CapacityKnown, DeviceReport, Pool, PoolScale, UNBOUNDED, Whose};
+use crate::device::{CUSTOM, CapacityKnown, DeviceReport, Peak, Pool, PoolScale, UNBOUNDED, Whose};
 use crate::dry_run::DryRunReport;
 use crate::oom::{Instead, Oom};
 use oomph_explain::snapshot::OwnerRow;
+use oomph_gpu::Catalogue;
 use oomph_gpu::size::format as size;
 
 /// More cards than these are not drawn one by one.
@@ -554,12 +555,17 @@ fn writes(page: &mut Page, report: &DryRunReport) {
     page.paragraph(0, 2, &[(Ink::Faint, &text)]);
 }
 
+/// Whether only the least that it needs is known, and a card of the catalogue has as much.
+fn has_room_for_the_least(device: &DeviceReport) -> bool {
+    let has = |need: Peak| Catalogue::builtin().iter().any(|gpu| gpu.capacity_bytes >= need.process_bytes);
+    device.needed_is_minimum && device.need().is_some_and(has)
+}
+
 fn smallest(page: &mut Page, report: &DryRunReport) {
     let known = !report.devices.is_empty() && report.devices.iter().all(|device| device.need().is_some());
-    // Of a program that went on with less it may not be known what it takes unmodified, and of the least that one needs no card
-    // says that it holds it.
-    let least = report.devices.iter().any(|device| device.needed_is_minimum);
-    let unknown = report.smallest.is_empty() && (least || report.verdict == Verdict::Recovered);
+    // Of a program that went on with less it may not be known what it takes unmodified, and of another the least that it needs.
+    let may_be_held = report.verdict == Verdict::Recovered || report.devices.iter().any(has_room_for_the_least);
+    let unknown = report.smallest.is_empty() && may_be_held;
     if report.verdict == Verdict::NoGpuUse || report.verdict == Verdict::Failed || !known || unknown {
         return;
     }
