@@ -412,7 +412,9 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
             let least = if device.needed_is_minimum { " at least" } else { "" };
             let mut text = format!("{least} {} in all", size(need));
             if let Some(needed) = needed.filter(|needed| {
-                size(needed.low_bytes) != size(needed.high_bytes)
+                // The least has nothing above it.
+                !device.needed_is_minimum
+                    && size(needed.low_bytes) != size(needed.high_bytes)
                     && (needed.low_bytes..=needed.high_bytes).contains(&need)
             }) {
                 text += &format!(" (between {} and {})", size(needed.low_bytes), size(needed.high_bytes));
