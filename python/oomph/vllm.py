@@ -160,8 +160,9 @@ def watch_start(module: Library, refused: Callable[[Exception, int, int], object
     module.Worker.init_device = init_device
 
 
-def watch_engine(module: Library, died: Callable[[], object]) -> None:
-    """Have `died()` called while an engine handles the exception that ends it, before the program hears of it.
+def watch_engine(module: Library, died: Callable[[], object], failed: Callable[[Exception], object]) -> None:
+    """Have `died()` called while an engine handles the exception that ends it, before the program hears of it, and
+    `failed(error)` where it cannot start: the program's own error only points at that one.
 
     The program ends then, and the engine with it, which may be before the engine's own exception ends it. `module` is
     `vllm.v1.engine.core`.
@@ -170,12 +171,22 @@ def watch_engine(module: Library, died: Callable[[], object]) -> None:
     tell = getattr(engine, "_send_engine_dead", None)
     if engine is None or tell is None:
         return
+    init = engine.__init__
+
+    @functools.wraps(init)
+    def __init__(self, *args, **kwargs):
+        try:
+            init(self, *args, **kwargs)
+        except Exception as error:
+            failed(error)
+            raise
 
     @functools.wraps(tell)
     def _send_engine_dead(self, *args, **kwargs):
         died()
         return tell(self, *args, **kwargs)
 
+    engine.__init__ = __init__
     engine._send_engine_dead = _send_engine_dead
 
 

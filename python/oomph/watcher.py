@@ -531,4 +531,5 @@ def _watch_vllm_cache(module, watcher):
 def _watch_vllm_engine(module, watcher):
     from oomph import vllm
 
-    vllm.watch_engine(module, lambda: hook.guarded(watcher.leaving, 1))
+    died = lambda: hook.guarded(watcher.leaving, 1)
+    vllm.watch_engine(module, died, lambda error: hook.guarded(watcher.record.note_failure, error))

@@ -101,13 +101,31 @@ class Engine(unittest.TestCase):
             def _send_engine_dead(self):
                 heard.append("program")
 
-        vllm.watch_engine(types.SimpleNamespace(EngineCoreProc=EngineCoreProc), lambda: heard.append("record"))
+        self.watch(EngineCoreProc, lambda: heard.append("record"))
         EngineCoreProc()._send_engine_dead()
         self.assertEqual(heard, ["record", "program"])
 
+    def test_the_error_of_an_engine_that_cannot_start_is_heard(self):
+        heard = []
+
+        class EngineCoreProc:
+            def __init__(self, config):
+                raise RuntimeError(config)
+
+            def _send_engine_dead(self):
+                pass
+
+        self.watch(EngineCoreProc, lambda: self.fail("it was never alive"), heard.append)
+        with self.assertRaises(RuntimeError) as raised:
+            EngineCoreProc("no nvcc")
+        self.assertEqual(heard, [raised.exception])
+
+    def watch(self, engine, died, failed=None):
+        vllm.watch_engine(types.SimpleNamespace(EngineCoreProc=engine), died, failed or self.fail)
+
     def test_another_release_is_left_alone(self):
         module = types.SimpleNamespace()
-        vllm.watch_engine(module, lambda: self.fail("nothing to tell"))
+        vllm.watch_engine(module, lambda: self.fail("nothing to tell"), self.fail)
         self.assertEqual(vars(module), {})
 
 

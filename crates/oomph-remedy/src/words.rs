@@ -9,6 +9,7 @@ pub const NAMES: &[&str] = &[
     "half_batch",
     "double_accumulation",
     "half_length",
+    "chunk",
     "shorter_context",
     "half_sequences",
     "lower_utilization",
@@ -108,6 +109,7 @@ fn value(name: &str, situation: &Situation) -> Option<String> {
             .and_then(|steps| steps.checked_mul(by))
             .map(number),
         "half_length" => half(settings.sequence_length),
+        "chunk" => Some(number(CHUNK / settings.divide_by.unwrap_or(1).clamp(1, CHUNK))),
         "shorter_context" => settings.context_that_fits.map(number).or_else(|| half(settings.context_length)),
         "half_sequences" => half(settings.concurrent_sequences),
         "lower_utilization" => lower_utilization(situation).map(|share| format!("{share:.2}")),
@@ -135,6 +137,10 @@ fn value(name: &str, situation: &Situation) -> Option<String> {
         _ => None,
     }
 }
+
+/// Tokens of a piece of a long input: what vLLM took as a rule when it began to cut them (its documentation, "Optimization
+/// and Tuning").
+const CHUNK: u64 = 2048;
 
 /// A smaller share of the card for a server, in hundredths: what is free when it starts, where it was refused its share
 /// then, else so many percent of the card less as the situation's amount says. A hundredth of the card is left for the

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use oomph_launch::{HookReport, HookReports};
+use oomph_launch::{HookFailure, HookReport, HookReports};
 use oomph_ledger::Ledger;
 use oomph_report::Writes;
 use tempfile::TempDir;
@@ -61,7 +61,10 @@ impl Observation {
 
     /// The exception that ended the program, in one line; `None` where it is not known.
     pub fn exception(&self) -> Option<String> {
-        let failure = self.hooks.reports.iter().find_map(|hook| hook.failure.as_ref())?;
+        // A program says of an engine's error that it is above.
+        let points = |failure: &&HookFailure| POINTERS.iter().any(|words| failure.message.contains(words));
+        let all = || self.hooks.reports.iter().filter_map(|hook| hook.failure.as_ref());
+        let failure = all().find(|failure| !points(failure)).or_else(|| all().next())?;
         let line = failure.message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         Some(format!("{}: {line}", failure.kind).chars().take(400).collect())
     }
@@ -72,6 +75,9 @@ impl Observation {
         self.exception().or_else(last).unwrap_or_else(|| format!("exit status {}", self.exit_status))
     }
 }
+
+/// What vLLM says in a program whose engine, a process of its own, has failed.
+const POINTERS: &[&str] = &["See root cause above", "See stack trace (above) for the root cause"];
 
 /// Why a run was ended before it was done. What it took until then is known all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

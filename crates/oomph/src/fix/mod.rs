@@ -7,6 +7,7 @@ mod apply;
 mod baseline;
 mod bench;
 mod edits;
+mod engine;
 mod evaluation;
 mod in_place;
 pub mod list;

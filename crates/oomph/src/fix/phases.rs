@@ -1,10 +1,11 @@
 //! Decides which remedies are searched first: those that address the cause, and the program's own options.
 
-use oomph_launch::{HookKept, HookOom, HookProgram, HookReports};
+use oomph_launch::{HookKept, HookProgram, HookReports};
 use oomph_remedy::search::{Candidate, Found, Wishes};
 use oomph_remedy::{Catalogue, Cause, Framework, Operation, Remedy, Sameness, Situation, Task, share_is_refused};
 
 use super::applier::{Applier, Means};
+use super::engine::SHARE;
 
 /// What is added to the tier of a remedy that is applied by a means after the program's own.
 const PER_MEANS: u8 = 32;
@@ -20,14 +21,6 @@ pub const PART_OF_THE_EVALUATION: &str = "fewer-evaluation-batches";
 
 /// The remedy that lowers the batch of an evaluation.
 const EVALUATION_BATCH: &str = "eval-batch";
-
-/// The remedy of [`share_of_an_engine`].
-pub const SHARE: &str = "lower-utilization";
-
-/// Whether an engine of vLLM's found too little of its share left for its cache: then a smaller share does not help.
-pub fn lacks_cache(oom: &HookOom) -> bool {
-    oom.library_site.as_ref().is_some_and(|site| site.file.ends_with("vllm/v1/core/kv_cache_utils.py"))
-}
 
 /// Lowers the batch of a training and accumulates its gradients.
 const ACCUMULATED: &str = "micro-batch";
@@ -249,17 +242,6 @@ mod tests {
     use oomph_remedy::search::{Dose, Fix, Mix, Ran};
 
     use super::*;
-
-    #[test]
-    fn an_engine_lacks_cache_where_it_compares_what_is_left() {
-        let at = |file: &str| {
-            let site = oomph_launch::HookSite { file: file.into(), line: 1, ..Default::default() };
-            lacks_cache(&HookOom { library_site: Some(site), ..HookOom::default() })
-        };
-        assert!(at("/v/lib/python3.12/site-packages/vllm/v1/core/kv_cache_utils.py"));
-        assert!(!at("/v/lib/python3.12/site-packages/vllm/v1/worker/gpu_worker.py"));
-        assert!(!lacks_cache(&HookOom::default()));
-    }
 
     #[test]
     fn of_what_is_enough_less_is_left() {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use oomph_launch::{HookProgram, ProgramKind};
-use oomph_remedy::search::{Candidate, Fix, Forecast, Found, Mix, search};
+use oomph_remedy::search::{Bench, Candidate, Fix, Forecast, Found, Mix, Ran, search};
 use oomph_remedy::{Catalogue, Operation, Remedy, Task};
 use oomph_report::{DryRunReport, Verdict};
 
@@ -13,6 +13,7 @@ use super::answer::{self, Answer};
 use super::applier::{Applier, line_of};
 use super::baseline::{Baseline, Seen, observed};
 use super::bench::{VirtualBench, peak, work_of};
+use super::engine::{self, Lack};
 use super::evaluation::{self, Evaluation};
 use super::own::{self, Own};
 use super::phases;
@@ -34,7 +35,7 @@ use crate::trial::{Runner, Stop};
 const LEAST_TIME: Duration = Duration::from_secs(60);
 
 /// Who waited for a program that takes long waits for this many more runs of it: fewer say little about what would help.
-const RUNS: u32 = 4;
+const RUNS: u32 = 6;
 
 /// How many fixes are looked for at least where those that answer the cause are fewer: one alone may not suit.
 const FEWEST: usize = 2;
@@ -60,6 +61,15 @@ pub struct Search<'s, 'a> {
 struct Unlimited<'s> {
     cards: &'s [Card],
     time_limit: Duration,
+}
+
+/// What is tried.
+struct Tried<'t, 'a> {
+    candidates: &'t [Candidate<'a>],
+    /// Those that answer the cause.
+    causes: &'t [Candidate<'a>],
+    /// What an engine lacks that runs out.
+    lack: Option<Lack>,
 }
 
 /// What the trials have found.
@@ -149,7 +159,9 @@ impl<'a> Search<'_, 'a> {
         };
         bench.always = always.clone();
         let causes = phases::first(&candidates, &situation, evaluates && known.oom.is_some());
-        let Searched { mut found, stopped } = self.search(&candidates, &causes, &forecast, &mut bench)?;
+        let lack = engine::lack(unmodified.first, &known, &situation);
+        let tried = Tried { candidates: &candidates, causes: &causes, lack };
+        let Searched { mut found, stopped } = self.search(&tried, &forecast, &mut bench)?;
         evaluation::named(&always, &mut found);
         let priced = Priced { gpu: &card.gpu, before: work_of(&unmodified.probe.hooks) };
         priced.order(&mut found.fixes, wanted.wishes.prefer, &bench.seen, &applier);
@@ -202,9 +214,6 @@ impl<'a> Search<'_, 'a> {
         }
         if known.task() == Some(Task::Training) {
             candidates.extend(phases::share_of_an_engine(catalogue, situation, &wanted.wishes, applier));
-        }
-        if known.oom.is_some_and(phases::lacks_cache) {
-            candidates.retain(|candidate| candidate.remedy.id != phases::SHARE);
         }
         // It is searched last, unless it is asked for.
         if wanted.wishes.allow.contains(phases::PART_OF_THE_EVALUATION) {
@@ -314,12 +323,14 @@ impl<'a> Search<'_, 'a> {
     /// what lowers it by the program's own options.
     fn search(
         &self,
-        candidates: &[Candidate<'a>],
-        causes: &[Candidate<'a>],
+        tried: &Tried<'_, 'a>,
         forecast: &Forecast,
         bench: &mut VirtualBench<'_>,
     ) -> Result<Searched<'a>, Stop> {
         let (catalogue, fixes) = (self.catalogue, self.wanted.fixes);
+        let Tried { candidates: all, causes, lack } = *tried;
+        let helps = |candidate: &&Candidate<'a>| lack.is_none_or(|lack| lack.is_helped_by(candidate.remedy));
+        let candidates = &*all.iter().filter(helps).cloned().collect::<Vec<_>>();
         let mut found = Found::default();
         if !causes.is_empty() {
             found = search(catalogue, causes, forecast, fixes, bench)?;
@@ -360,6 +371,10 @@ impl<'a> Search<'_, 'a> {
             let more = search(catalogue, &batch, forecast, 1, bench)?;
             found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
         }
+        if found.fixes.len() < FEWEST.min(fixes) && stopped.is_none() {
+            let together = lack.map(|lack| lack.together(all, &found)).unwrap_or_default();
+            self.first_that_fits(&together, &mut found, bench)?;
+        }
         // One answer leaves no choice, and this one is nearly certain.
         let plain = phases::plain_batch(candidates, &found);
         if found.fixes.len() < FEWEST.min(fixes) && stopped.is_none() && !plain.is_empty() {
@@ -368,6 +383,35 @@ impl<'a> Search<'_, 'a> {
             phases::add(&mut found, more);
         }
         Ok(Searched { found, stopped })
+    }
+
+    /// Tries mixes that were put together in advance, one after the other until one fits.
+    fn first_that_fits(
+        &self,
+        mixes: &[Mix<'a>],
+        found: &mut Found<'a>,
+        bench: &mut VirtualBench<'_>,
+    ) -> Result<(), Stop> {
+        if !mixes.is_empty() {
+            self.more_time(&mut bench.deadline);
+        }
+        for mix in mixes {
+            if !bench.has_time() {
+                found.out_of_time = true;
+                return Ok(());
+            }
+            let ran = bench.run(std::slice::from_ref(mix))?;
+            let Some(ran) = ran.into_iter().next() else { continue };
+            let fits = matches!(ran, Ran::Fits(_));
+            if let Ran::Fits(peak_bytes) = ran {
+                found.fixes.push(Fix { mix: mix.clone(), peak_bytes, tight: false });
+            }
+            found.tried.push((mix.clone(), ran));
+            if fits {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// The peak of the strongest mix on cards without a limit, in bytes, where nothing fits.

@@ -29,11 +29,14 @@ const Q8_0: &str = "8";
 /// Sequences that vLLM works on at a time where nothing is said.
 const SEQUENCES: u64 = 256;
 
+/// Tokens of a piece of a long prompt; the catalogue's `chunked-processing` has the same number.
+const CHUNK: u64 = 2048;
+
 const VLLM: &[(&str, Recipe)] = &[
     ("shorter-context", |draft| shorter(draft, "max_model_len")),
     ("kv-cache-dtype", |draft| set(draft, &[("kv_cache_dtype", "\"fp8\"")])),
     ("fewer-sequences", |draft| fewer(draft, "max_num_seqs", Some(SEQUENCES), |old, _| Some(old / 2))),
-    ("chunked-processing", |draft| set(draft, &[("max_num_batched_tokens", "2048")])),
+    ("chunked-processing", chunks),
     ("enforce-eager", |draft| set(draft, &[("enforce_eager", "True")])),
     ("lower-utilization", lower_share),
     ("raise-utilization", |draft| set(draft, &[("gpu_memory_utilization", "0.95")])),
@@ -169,6 +172,12 @@ fn shorter(draft: &mut Draft<'_>, name: &str) -> Result<(), CannotPlace> {
         Some(fits) => set(draft, &[(name, &fits.to_string())]),
         None => fewer(draft, name, None, |old, _| Some(old / 2)),
     }
+}
+
+/// Pieces of long prompts, so many times smaller as the amount says.
+fn chunks(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let tokens = CHUNK / draft.amount.by.unwrap_or(1).clamp(1, CHUNK);
+    set(draft, &[("max_num_batched_tokens", &tokens.to_string())])
 }
 
 /// The smaller share of the card that belongs to the amount.
