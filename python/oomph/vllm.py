@@ -178,6 +178,7 @@ def watch_engine(module: Library, died: Callable[[], object], failed: Callable[[
         try:
             init(self, *args, **kwargs)
         except Exception as error:
+            # It goes on to whoever made the engine.
             failed(error)
             raise
 

@@ -477,6 +477,15 @@ class Source(unittest.TestCase):
         self.assertFalse(self.changed("class A(nn.Module):\n    def forward(self, x):\n        for b in self.bs: x = b(x)\n"))
         self.assertTrue(self.changed("class T(Trainer):\n    def run(self, x):\n        for b in self.bs: x = b(x)\n"))
 
+    def test_what_a_compiler_reads_stays(self):
+        body = "def f(x):\n    for i in range(3): x[i] = math.sqrt(i)\n"
+        self.assertTrue(self.changed(body))
+        for decorator in ("cuda.jit", "njit", 'cuda.jit("void(f4[:])", device=True)', "torch.compile(dynamic=True)", "jax.jit"):
+            self.assertFalse(self.changed("@%s\n%s" % (decorator, body)), decorator)
+        self.assertTrue(self.changed("@functools.cache\n" + body))
+        self.assertFalse(self.changed(body + "kernel = cuda.jit(f)\n"))
+        self.assertFalse(self.changed(body + 'kernel = cuda.jit("void(f4[:])")(f)\n'))
+
     def test_endless_loops_and_bare_ones_stay(self):
         self.assertFalse(self.changed("while True:\n    f()\n"))
         self.assertFalse(self.changed("for x in y:\n    z += x\n"))

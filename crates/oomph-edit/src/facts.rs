@@ -30,6 +30,8 @@ pub struct Facts {
     pub cards: u32,
     /// The longest context that fits on the card, in tokens, where the program serves a language model.
     pub context_that_fits: Option<u64>,
+    /// The same with a cache, or with weights, of 8 bits.
+    pub context_with_8_bits: With8Bits,
     /// The share of the card to which a server is to be held, by how many percent of the card that is less.
     pub lower_shares: BTreeMap<u64, f64>,
     /// How many of the model's layers fit on the card, where the program serves one by llama.cpp.
@@ -65,4 +67,14 @@ pub struct KeptAt {
 pub struct Amount {
     /// What it divides by, or how many there are.
     pub by: Option<u64>,
+}
+
+/// The longest context of a server that fits with something in 8 bits, in tokens; `None` where it is not known, or where
+/// the whole context fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct With8Bits {
+    /// With its cache.
+    pub cache: Option<u64>,
+    /// With its weights.
+    pub weights: Option<u64>,
 }

@@ -52,7 +52,7 @@ mod trainers;
 pub use diff::patch;
 pub use draft::{Placed, Way};
 pub use error::CannotPlace;
-pub use facts::{Amount, Facts, KeptAt, ModelFacts};
+pub use facts::{Amount, Facts, KeptAt, ModelFacts, With8Bits};
 pub use opt::{Opt, OptKind, Written};
 pub use program::Program;
 pub use recipes::{has_recipe, ids};

@@ -347,6 +347,18 @@ fn an_engine_that_died_is_placed_where_the_program_used_it() {
 }
 
 #[test]
+fn the_error_of_an_engine_is_what_its_program_points_at() {
+    let failed = |pid: u32, message: &str| {
+        let failure = HookFailure { kind: "RuntimeError".into(), message: message.into(), ..HookFailure::default() };
+        HookReport { failure: Some(failure), ..hook(pid, &[]) }
+    };
+    let program = failed(7, "Engine core initialization failed. See root cause above.");
+    let exception = |hooks| run(ledger(&[card("rtx-3060")], &[0], &[], &[]), hooks, 1).exception().unwrap();
+    assert!(exception(vec![program.clone()]).starts_with("RuntimeError: Engine core"));
+    assert_eq!(exception(vec![program, failed(8, "no nvcc")]), "RuntimeError: no nvcc");
+}
+
+#[test]
 fn nobody_used_a_gpu() {
     let cards = [card("rtx-3060")];
     let report = assemble(&cards, &run(ledger(&cards, &[0], &[], &[]), vec![], 0), None);
@@ -373,6 +385,7 @@ fn oomph_is_to_blame_where_its_own_answer_ended_the_program() {
     let fault = failed(Some("CUDA error: operation not supported\nCompile with"), &asked).expect("it is to blame");
     assert_eq!((fault.asked.len(), fault.message.as_str()), (1, "RuntimeError: CUDA error: operation not supported"));
     assert!(failed(Some("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid"), &[]).is_some());
+    assert!(failed(Some("Untyped global name '__oomph_loop__'"), &[]).is_some(), "a compiler met a name of ours");
     assert!(failed(None, &asked).is_some(), "machine code is not an error message");
     assert!(failed(Some("shapes do not match"), &asked).is_none(), "the program's own error");
     assert!(failed(Some("CUDA error: invalid device ordinal"), &[]).is_none());

@@ -33,7 +33,7 @@ def instrument(source: str | bytes, filename: str) -> CodeType | None:
 
 def rewrite(tree: ast.AST) -> bool:
     """Wrap the loops of a parsed module in place; say whether there was any."""
-    rewriter = _Rewriter()
+    rewriter = _Rewriter(_compiled_names(tree))
     rewriter.visit(tree)
     if rewriter.changed:
         ast.fix_missing_locations(tree)
@@ -41,10 +41,12 @@ def rewrite(tree: ast.AST) -> bool:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Wraps loops that call something. Layers of a model are left alone: they run often and are never shortened."""
+    """Wraps loops that call something. Layers of a model are left alone: they run often and are never shortened. So are
+    functions that a compiler reads, such as Numba's, which knows none of our names."""
 
-    def __init__(self):
+    def __init__(self, compiled):
         self.changed = False
+        self._compiled = compiled
         self._loops = 0
         self._in_model = 0
         self._in_module = False
@@ -59,6 +61,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node):
         """Leave the code of layers unchanged, and that of generators, which yield to a loop of their own."""
+        if node.name in self._compiled or any(_compiles(decorator) for decorator in node.decorator_list):
+            return node
         layer = self._in_module and node.name not in _STEPS
         before, self._loops = self._loops, 0
         self._in_model += layer
@@ -119,6 +123,24 @@ class _Rewriter(ast.NodeTransformer):
     def _wrapped(self, name, node, *more):
         self.changed = True
         return ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [node, *more], []), node)
+
+
+_COMPILERS = ("jit", "njit", "vectorize", "guvectorize", "stencil", "cfunc", "reduce", "overload",
+              "register_jitable", "compile", "script", "kernel")
+"""What decorates functions that are read by a compiler: Numba's, JAX's, PyTorch's, Triton's, Warp's and others'."""
+
+
+def _compiles(node):
+    """Whether an expression names a compiler of functions, or calls one."""
+    while isinstance(node, ast.Call):
+        node = node.func
+    return (node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)) in _COMPILERS
+
+
+def _compiled_names(tree):
+    """The names of functions that a compiler is given by a call, as in `kernel = cuda.jit(kernel)`."""
+    given = [node.args[0] for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args and _compiles(node)]
+    return {node.id for node in given if isinstance(node, ast.Name)}
 
 
 _STEPS = ("fit", "train", "training_step", "validation_step", "test_step", "evaluate", "optimize_parameters")

@@ -17,6 +17,9 @@ const REFUSALS: [&str; 8] = [
     "device kernel image is invalid",
 ];
 
+/// How the names begin that oomph puts around the program's loops: a compiler that meets them knows none of them.
+const OURS: &str = "__oomph_";
+
 /// Words of errors that come from CUDA or one of its libraries, in small letters.
 const OF_CUDA: [&str; 8] = ["cuda", "cublas", "cudnn", "cusolver", "cusparse", "cufft", "nccl", "nvml"];
 
@@ -39,7 +42,9 @@ pub(super) fn of(run: &Observation) -> Option<Fault> {
     let says = |known: &[&str]| known.iter().any(|word| words.contains(word));
     let to_blame = match failure {
         // An exception that has nothing to do with CUDA is the program's own, whatever it called before.
-        Some(_) => read_at.is_some() || says(&REFUSALS) || (!asked.is_empty() && says(&OF_CUDA)),
+        Some(_) => {
+            read_at.is_some() || says(&REFUSALS) || words.contains(OURS) || (!asked.is_empty() && says(&OF_CUDA))
+        }
         // A program of machine code, or one that left by a signal, does not say.
         None => !asked.is_empty(),
     };

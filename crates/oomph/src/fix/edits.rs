@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use oomph_edit::{Amount, CannotPlace, Facts, KeptAt, ModelFacts, Placed, Program};
+use oomph_edit::{Amount, CannotPlace, Facts, KeptAt, ModelFacts, Placed, Program, With8Bits};
 use oomph_launch::{HookKept, HookSite};
 use oomph_remedy::search::Dose;
 use oomph_remedy::{Catalogue, Situation, lower_utilization};
 
+use super::serving::Serving;
 use super::situation::Known;
 
 /// A program whose code can be edited.
@@ -38,11 +39,12 @@ impl Edits {
         program.apply(&dose.remedy.id, Amount { by: dose.amount.map(u64::from) }, &self.facts)
     }
 
-    /// Gives the recipes the longest context of a server that fits, in tokens, the most layers, and smaller shares of the
-    /// card in its `situation`.
-    pub fn learn(&mut self, context_that_fits: Option<u64>, layers_that_fit: Option<u64>, situation: &Situation) {
-        self.facts.context_that_fits = context_that_fits;
-        self.facts.layers_that_fit = layers_that_fit;
+    /// Gives the recipes the longest contexts of a server that fit, the most layers, and smaller shares of the card in its
+    /// `situation`.
+    pub fn learn(&mut self, serving: &Serving, situation: &Situation) {
+        self.facts.context_that_fits = serving.context_that_fits();
+        self.facts.context_with_8_bits = serving.context_with_8_bits();
+        self.facts.layers_that_fit = serving.layers_that_fit();
         let knob = Catalogue::builtin().get("lower-utilization").and_then(|remedy| remedy.knob.as_ref());
         let percents = knob.into_iter().flat_map(|knob| &knob.amounts).map(|percent| u64::from(*percent));
         let share = |percent: u64| {
@@ -151,6 +153,7 @@ fn facts(known: &Known<'_>) -> Facts {
         normalises_batches: models.iter().any(|model| model.trainable > 0 && model.batch_norm == Some(true)),
         cards: u32::try_from(known.cards).unwrap_or(u32::MAX),
         context_that_fits: None,
+        context_with_8_bits: With8Bits::default(),
         lower_shares: BTreeMap::new(),
         layers_that_fit: None,
         died_at: known.oom.and_then(|oom| oom.site.as_ref()).and_then(died_at),

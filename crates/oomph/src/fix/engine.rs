@@ -1,7 +1,7 @@
 //! Decides what can help an engine of vLLM's, which fills its share of the card whatever its weights take.
 
 use oomph_launch::HookOom;
-use oomph_remedy::search::{Candidate, Dose, Found, Mix};
+use oomph_remedy::search::{Candidate, Dose, Found, Mix, Ran};
 use oomph_remedy::{Framework, OwnerGroup, Remedy, Situation, Task, share_is_refused};
 
 use super::situation::Known;
@@ -13,7 +13,10 @@ pub const SHARE: &str = "lower-utilization";
 /// Works on fewer tokens of a long prompt at a time.
 const PIECES: &str = "chunked-processing";
 
-/// What makes the cache that a smaller share leaves hold more.
+/// Reserves its cache for shorter requests.
+const SHORTER: &str = "shorter-context";
+
+/// What makes its cache hold more.
 const MORE_CACHE: &[&str] = &["kv-cache-dtype", "fp8-weights"];
 
 /// What an engine has too little of.
@@ -64,20 +67,25 @@ impl Lack {
         }
     }
 
-    /// Two remedies together, for who has one answer: with a smaller share the cache holds as much as before, or there is
-    /// room outside of it for larger pieces. `candidates` are all, also those that cannot help alone.
+    /// Two remedies together, for who has one answer: the cache that a smaller share leaves holds more, the context is not
+    /// cut as much, or there is room outside of the share for larger pieces. `candidates` are all, also those that cannot help alone.
     pub fn together<'a>(self, candidates: &[Candidate<'a>], found: &Found<'a>) -> Vec<Mix<'a>> {
         let known = |id: &str| candidates.iter().find(|candidate| candidate.remedy.id == id);
         let dose = |candidate: &Candidate<'a>, amount| Dose { amount, ..Dose::of(candidate.remedy) };
         match self {
-            Self::Cache => Vec::new(),
-            Self::Share => {
+            Self::Share | Self::Cache => {
+                let answer = if self == Self::Share { SHARE } else { SHORTER };
                 let fixes = found.fixes.iter().filter(|fix| !fix.tight).map(|fix| &fix.mix);
-                let Some(share) = fixes.flat_map(|mix| &mix.doses).find(|dose| dose.remedy.id == SHARE) else {
+                let Some(answer) = fixes.flat_map(|mix| &mix.doses).find(|dose| dose.remedy.id == answer) else {
                     return Vec::new();
                 };
-                let more = MORE_CACHE.iter().filter_map(|id| known(id));
-                more.map(|candidate| Mix::single(*share).with(dose(candidate, None))).collect()
+                // How short the context has to be depends on what is in 8 bits by then.
+                let ended = |id: &str| {
+                    let alone = |mix: &Mix<'_>| mix.doses.len() == 1 && mix.holds(id);
+                    found.tried.iter().any(|(mix, ran)| alone(mix) && matches!(ran, Ran::Failed(_)))
+                };
+                let more = MORE_CACHE.iter().filter(|id| !ended(id)).filter_map(|id| known(id));
+                more.map(|candidate| Mix::single(dose(candidate, None)).with(*answer)).collect()
             }
             Self::Beyond => {
                 let (Some(pieces), Some(share)) = (known(PIECES), known(SHARE)) else { return Vec::new() };
@@ -138,6 +146,8 @@ mod tests {
         let found = Found { fixes, ..Found::default() };
         assert_eq!(keys(Lack::Share.together(&candidates, &found)), [["fp8-weights", "lower-utilization/5"]]);
         assert!(Lack::Share.together(&candidates, &Found::default()).is_empty(), "the share itself was not enough");
+        let tried = vec![(Mix::single(Dose::of(candidates[1].remedy)), Ran::Failed("no kernel for it".into()))];
+        assert!(Lack::Share.together(&candidates, &Found { tried, ..found.clone() }).is_empty());
         let pieces = keys(Lack::Beyond.together(&candidates, &found));
         assert_eq!(
             pieces,

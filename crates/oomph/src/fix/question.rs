@@ -34,7 +34,7 @@ impl Question {
             moments = serving.moments();
             moments.extend(of_training);
             if let Some(edits) = &mut edits {
-                edits.learn(serving.context_that_fits(), serving.layers_that_fit(), &situation);
+                edits.learn(&serving, &situation);
             }
         }
         if known.is_without_torch() && situation.settings.batch_size.is_none() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use oomph_edit::With8Bits;
 use oomph_gpu::Gpu;
 use oomph_model::architecture::Transformer;
 use oomph_model::{Component, Resolver};
@@ -32,6 +33,8 @@ pub struct Serving {
     memory: Option<Memory>,
     /// The longest context that fits, in tokens.
     context_that_fits: Option<u64>,
+    /// The same with something in 8 bits.
+    context_with_8_bits: With8Bits,
 }
 
 /// What is known of a server's memory.
@@ -39,6 +42,8 @@ struct Memory {
     owners: BTreeMap<OwnerGroup, u64>,
     context: u64,
     context_that_fits: Option<u64>,
+    /// Bytes of the cache for each token, of vLLM.
+    bytes_per_token: Option<u64>,
     /// Layers on the card, and how many would fit.
     layers: Option<(u64, Option<u64>)>,
     /// Whether the model is a mixture of experts.
@@ -61,6 +66,8 @@ struct Settings {
     /// Whether CUDA graphs are off.
     without_graphs: bool,
     tensor_parallel: Option<u64>,
+    /// Whether its weights are quantised.
+    quantized: bool,
 }
 
 impl Serving {
@@ -80,17 +87,24 @@ impl Serving {
         let context = memory.as_ref().map(|memory| memory.context).or(settings.context);
         let said = said.zip(context).and_then(|(said, context)| longest(context, CELLS, |tokens| tokens <= said));
         let context_that_fits = said.or_else(|| memory.as_ref()?.context_that_fits);
-        Some(Self { framework, settings, memory, context_that_fits })
+        let context_with_8_bits = context_that_fits
+            .zip(memory.as_ref())
+            .map(|(fits, memory)| memory.context_with_8_bits(&settings, fits))
+            .unwrap_or_default();
+        Some(Self { framework, settings, memory, context_that_fits, context_with_8_bits })
     }
 
     /// Puts what is known into the question that the catalogue answers.
     pub fn describe(&self, situation: &mut Situation) {
-        // A loop of reinforcement learning has both on its card.
-        if situation.task != Some(Task::Training) {
-            situation.task = Some(Task::Inference);
-        }
         situation.frameworks.retain(|known| known.framework != self.framework);
-        situation.frameworks.insert(0, Installed::from(self.framework));
+        let installed = Installed::from(self.framework);
+        if situation.task == Some(Task::Training) {
+            // A loop of reinforcement learning has both on its card, and its own code is what can be changed most.
+            situation.frameworks.push(installed);
+        } else {
+            situation.task = Some(Task::Inference);
+            situation.frameworks.insert(0, installed);
+        }
         let settings = &mut situation.settings;
         let share = (self.framework == Framework::Vllm).then_some(UTILIZATION);
         settings.memory_utilization = self.settings.utilization.or(share).or(settings.memory_utilization);
@@ -122,9 +136,29 @@ impl Serving {
         self.context_that_fits
     }
 
+    /// The longest context that fits with something in 8 bits.
+    pub fn context_with_8_bits(&self) -> With8Bits {
+        self.context_with_8_bits
+    }
+
     /// The most layers that fit.
     pub fn layers_that_fit(&self) -> Option<u64> {
         self.memory.as_ref()?.layers?.1
+    }
+}
+
+impl Memory {
+    /// The longest context that fits with something in 8 bits, where `fits` tokens do without; of what is so already nothing
+    /// is said.
+    fn context_with_8_bits(&self, settings: &Settings, fits: u64) -> With8Bits {
+        let longest = |tokens: u64| longest(self.context, CELLS, |context| context <= tokens);
+        let weights = self.owners.get(&OwnerGroup::Parameters).copied().unwrap_or(0);
+        // Embeddings and the head stay as they are, and so do scales.
+        let more = self.bytes_per_token.filter(|&bytes| bytes > 0).map(|bytes| weights * 2 / 5 / bytes);
+        With8Bits {
+            cache: longest(fits.saturating_mul(2)).filter(|_| settings.cache_bytes.is_none()),
+            weights: more.and_then(|more| longest(fits.saturating_add(more))).filter(|_| !settings.quantized),
+        }
     }
 }
 
@@ -151,6 +185,7 @@ fn of_line(line: Option<&Line>) -> Option<(Framework, Settings)> {
             cache_bytes: value("--kv-cache-dtype").and_then(|kind| kind.starts_with("fp8").then_some(1.0)),
             without_graphs: given("--enforce-eager"),
             tensor_parallel: number("--tensor-parallel-size"),
+            quantized: given("--quantization"),
             ..Settings::default()
         },
         _ => return None,
@@ -173,6 +208,7 @@ fn of_script(edits: Option<&Edits>) -> Option<(Framework, Settings)> {
                 cache_bytes: text("kv_cache_dtype").and_then(|kind| kind.starts_with("fp8").then_some(1.0)),
                 without_graphs: is_on("enforce_eager"),
                 tensor_parallel: number("tensor_parallel_size"),
+                quantized: values.contains_key("quantization"),
                 ..Settings::default()
             };
             (Framework::Vllm, settings)
@@ -291,6 +327,7 @@ fn llama_cpp(
         owners: needs(context, layers).into_iter().collect(),
         context,
         context_that_fits: longest(context, CELLS, fits),
+        bytes_per_token: None,
         is_mixture: shape.experts.is_some(),
         layers: Some((layers, (1..layers).rev().find(|&fewer| sum(context, fewer) <= room))),
     })
@@ -323,6 +360,7 @@ fn vllm(
         owners: owners.into_iter().collect(),
         context,
         context_that_fits: longest(context, CELLS, fits),
+        bytes_per_token: of(&plan, Planned::KvCache).checked_div(context),
         layers: None,
         is_mixture,
     })

@@ -28,9 +28,10 @@ pub(crate) use serving::served;
 
 /// The recipe of a remedy for the framework of a program; `None` where the program computes with PyTorch.
 pub fn recipe(program: &Program, remedy: &str) -> Option<Recipe> {
-    // Such scripts import Transformers for a tokenizer, and none of its remedies would help.
+    // Such scripts import Transformers for a tokenizer, and none of its remedies would help, unless they train as well.
     if let Some(recipes) = serving::recipes(program) {
-        return Some(among(recipes, remedy));
+        let is_of_the_engine = recipes.iter().any(|(id, _)| *id == remedy);
+        return (is_of_the_engine || !learns(program)).then(|| among(recipes, remedy));
     }
     let of = |modules: &[&str]| program.files().any(|(_, source)| modules.iter().any(|name| imports(source, name)));
     if of(&["torch", "transformers", "diffusers", "lightning", "pytorch_lightning"]) {
@@ -47,6 +48,11 @@ pub fn recipe(program: &Program, remedy: &str) -> Option<Recipe> {
         return None;
     };
     Some(among(recipes, remedy))
+}
+
+/// Whether a program makes backward passes, or has a trainer make them.
+fn learns(program: &Program) -> bool {
+    program.calls().iter().any(|call| matches!(call.name(), "backward" | "train"))
 }
 
 /// The recipe of a remedy among those of a framework, or one that refuses.

@@ -166,9 +166,19 @@ fn fewer(
     }
 }
 
-/// The longest context that fits, or half of it where that is not known.
+/// The longest context that fits, with what is in 8 bits by now, or half of it where that is not known.
 fn shorter(draft: &mut Draft<'_>, name: &str) -> Result<(), CannotPlace> {
-    match draft.facts.context_that_fits {
+    let (_, values) = served(draft.program).unwrap_or_default();
+    let is_fp8 = |name: &str| values.get(name).is_some_and(|kind| kind == "fp8");
+    let with_8_bits = draft.facts.context_with_8_bits;
+    let fits = if is_fp8("kv_cache_dtype") {
+        with_8_bits.cache
+    } else if is_fp8("quantization") {
+        with_8_bits.weights
+    } else {
+        None
+    };
+    match fits.or(draft.facts.context_that_fits) {
         Some(fits) => set(draft, &[(name, &fits.to_string())]),
         None => fewer(draft, name, None, |old, _| Some(old / 2)),
     }
