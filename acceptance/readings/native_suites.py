@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Adds a reading to `native-suites.csv`: what oomph answers for one program that dies, and whether the answers hold.
 
-    native_suites.py OOMPH SUITE NAME LINE --vram SIZE [--gpu NAME] [--fix] [--note TEXT] -- PROGRAM...
+    native_suites.py OOMPH SUITE NAME LINE [--vram SIZE] [--gpu NAME] [--fix] [--max-time TIME] [--note TEXT] -- PROGRAM...
 
 LINE is the line of the program's own file that dies, as its author knows it. The need is held against real runs of the
-whole program (`--until-exit`) with as much memory and with 2 % less. What the program wrote to stderr goes through
+whole program (`--until-exit`) with as much memory and with 2 % less, or with the lower end of what it may need, where the
+program was searched for on sizes that cards come in. What the program wrote to stderr goes through
 `oomph explain`. With `--fix` the first two answers of `oomph fix` are run as printed; of one that its author has to make by
 hand stands what the virtual GPU did in its place.
 """
@@ -39,9 +40,10 @@ def run(words, folder=None):
 
 
 def whole(asked, size, program, folder=None):
-    """The verdict of the whole program on a card of `size` bytes."""
-    words = [asked.oomph, "dry-run", "--gpu", asked.gpu, "--vram", "%dMiB" % (size // MIB), "--until-exit", "--no-probe",
-             "--format", "json", "--", *program]
+    """The verdict of the whole program on a card of `size` bytes, or on the card as it is."""
+    limit = ["--vram", "%dMiB" % (size // MIB)] if size else []
+    words = [asked.oomph, "dry-run", "--gpu", asked.gpu, *limit, "--until-exit", "--no-probe", "--format", "json", "--",
+             *program]
     return run(words, folder)[0]["verdict"]
 
 
@@ -60,7 +62,8 @@ def explained(asked, text):
 
 def fixed(asked, program):
     """The answers of `oomph fix`, and what the first two did when they were run as printed."""
-    words = [asked.oomph, "fix", "--gpu", asked.gpu, "--vram", asked.vram, "--max-time", "240s", "--format", "json", "--"]
+    time = ["--max-time", asked.max_time] if asked.max_time else []
+    words = [asked.oomph, "fix", "--gpu", asked.gpu, *limited(asked), *time, "--format", "json", "--"]
     report, _ = run(words + program)
     rows = report.get("fixes") or []
     found = ["+".join(row["remedies"]) + (" (by hand)" if row.get("by_hand") else "") for row in rows]
@@ -90,9 +93,13 @@ def applied(asked, row, program):
         return whole(asked, size_of(asked.vram), words)
 
 
+def limited(asked):
+    return ["--vram", asked.vram] if asked.vram else []
+
+
 def size_of(text):
-    """Bytes of `4GiB` or `512MiB`."""
-    return int(text[:-3]) * {"GiB": 1 << 30, "MiB": MIB}[text[-3:]]
+    """Bytes of `4GiB` or `512MiB`; none of the card as it is."""
+    return text and int(text[:-3]) * {"GiB": 1 << 30, "MiB": MIB}[text[-3:]]
 
 
 def main():
@@ -103,14 +110,15 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     for name in ("oomph", "suite", "name", "line"):
         parser.add_argument(name)
-    parser.add_argument("--vram", required=True)
+    parser.add_argument("--vram", default="")
+    parser.add_argument("--max-time", default="240s")
     parser.add_argument("--gpu", default="rtx-3060")
     parser.add_argument("--fix", action="store_true")
     parser.add_argument("--version", default="")
     parser.add_argument("--note", default="")
     asked, program = parser.parse_args(words[:at]), words[at + 1:]
 
-    words = [asked.oomph, "dry-run", "--gpu", asked.gpu, "--vram", asked.vram, "--format", "json", "--", *program]
+    words = [asked.oomph, "dry-run", "--gpu", asked.gpu, *limited(asked), "--format", "json", "--", *program]
     report, errors = run(words)
     device = (report.get("devices") or [{}])[0]
     oom = device.get("oom") or {}
@@ -119,7 +127,8 @@ def main():
     place = "%s:%s" % (os.path.basename(site["file"]), site["line"]) if site else ""
     held = failed = smallest = smallest_held = ""
     if need:
-        above, below = need + MIB, need * 98 // 100
+        low = (device.get("needed") or {}).get("low_bytes") or need
+        above, below = need + MIB, min(need * 98 // 100, low)
         held = "%d: %s" % (above // MIB, whole(asked, above, program))
         failed = "%d: %s" % (below // MIB, whole(asked, below, program))
     if report.get("fits_on"):
@@ -134,7 +143,7 @@ def main():
     fixes, ran = fixed(asked, program) if asked.fix else ("not asked", "")
     append(TABLE, FIELDS, {
         "date": datetime.date.today().isoformat(), "suite": asked.suite, "program": asked.name, "version": asked.version,
-        "card": "%s with %s" % (asked.gpu, asked.vram), "verdict": report["verdict"], "line": place,
+        "card": "%s with %s" % (asked.gpu, asked.vram) if asked.vram else asked.gpu, "verdict": report["verdict"], "line": place,
         "line_right": "yes" if place == asked.line else "no, it is " + asked.line,
         "needed_mib": need // MIB if need else "", "held_at_mib": held, "failed_at_mib": failed, "smallest_card": smallest,
         "smallest_card_held": smallest_held, "first_remark": remarks[0], "explained_as": framework,

@@ -37,11 +37,13 @@ pub fn ordered<'a>(mut candidates: Vec<Candidate<'a>>, applier: &Applier<'_>) ->
     for candidate in &mut candidates {
         let means = applier.means(candidate.remedy).unwrap_or(Means::Hook);
         // What changes the very line that ran out is as likely to help as an option.
-        // So is a smaller share for an engine that was refused its own.
-        let refused = candidate.remedy.id == SHARE && share_is_refused(applier.situation);
-        let of_jax = || applier.situation.frameworks.iter().any(|installed| installed.framework == Framework::Jax);
+        // So is a smaller share for an engine that was refused its own, or that leaves a training on its card too little.
+        let situation = applier.situation;
+        let trains = situation.task == Some(Task::Training);
+        let share = candidate.remedy.id == SHARE && (trains || share_is_refused(situation));
+        let of_jax = || situation.frameworks.iter().any(|installed| installed.framework == Framework::Jax);
         let at_the_line = candidate.remedy.id == AT_THE_LINE || candidate.remedy.id == COMPILED && of_jax();
-        let means = if at_the_line || refused { means.min(Means::Own) } else { means };
+        let means = if at_the_line || share { means.min(Means::Own) } else { means };
         // Another result is no reason to take the program's own means first.
         let means =
             if candidate.remedy.sameness == Sameness::ChangesTheResult { means.max(Means::Edit) } else { means };
