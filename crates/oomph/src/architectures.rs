@@ -63,7 +63,7 @@ pub fn missing(run: &Observation, gpu: &Gpu) -> Option<String> {
 /// What has no code for a card: PyTorch or JAX with its version, or a file.
 fn without_code(run: &Observation, gpu: &Gpu) -> Option<String> {
     if let Some(hook) = run.hooks.reports.iter().find(|hook| !run_on(&hook.architectures, gpu)) {
-        let named = ["torch", "jax"].into_iter().find_map(|name| Some((name, hook.frameworks.get(name)?)));
+        let named = ["torch", "jax", "numba"].into_iter().find_map(|name| Some((name, hook.frameworks.get(name)?)));
         return Some(named.map_or("PyTorch of this build".to_owned(), |(name, version)| format!("{name} {version}")));
     }
     run.ledger.code().into_iter().find(|(built, _)| !run_on(built, gpu)).map(|(_, file)| file.to_owned())

@@ -5,6 +5,7 @@ Numba takes its memory from the driver, so the virtual GPU knows every byte. Wha
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
@@ -32,6 +33,8 @@ def install(cuda: Library, record: Record, config: HookConfig) -> None:
     record.frameworks["numba"] = str(getattr(numba, "__version__", ""))
     watcher = NumbaWatcher(record, _TEXTS)
     watcher.attach()
+    # What is registered later is called earlier: the record is written after it.
+    atexit.register(_say_what_it_compiles_for, record)
     driver = sys.modules.get(cuda.__name__ + ".cudadrv.driver") or sys.modules.get("numba.cuda.cudadrv.driver")
     if driver is not None:
         name_lines(driver)
@@ -69,6 +72,18 @@ class NumbaWatcher(FrameworkWatcher):
                 raise
 
         return allocate
+
+
+def _say_what_it_compiles_for(record):
+    nvrtc = sys.modules.get("numba.cuda.cudadrv.nvrtc")
+    if nvrtc is not None and not record.architectures:
+        record.architectures = hook.guarded(compiled_for, nvrtc) or []
+
+
+def compiled_for(nvrtc: Library) -> list[str]:
+    """The oldest cards that Numba's compiler knows: CUDA 12 begins with Maxwell, CUDA 13 with Turing. It writes text, which
+    the driver compiles for later ones."""
+    return ["compute_%d%d" % min(nvrtc.get_supported_ccs())]
 
 
 def name_lines(driver: Library, named: Callable[..., object] | None = None) -> None:
