@@ -483,6 +483,7 @@ class Source(unittest.TestCase):
         for decorator in ("cuda.jit", "njit", 'cuda.jit("void(f4[:])", device=True)', "torch.compile(dynamic=True)", "jax.jit"):
             self.assertFalse(self.changed("@%s\n%s" % (decorator, body)), decorator)
         self.assertTrue(self.changed("@functools.cache\n" + body))
+        self.assertFalse(self.changed("@jitclass(spec)\nclass A:\n  def f(self):\n    for i in range(3): g(i)\n"))
         self.assertFalse(self.changed(body + "kernel = cuda.jit(f)\n"))
         self.assertFalse(self.changed(body + 'kernel = cuda.jit("void(f4[:])")(f)\n'))
 

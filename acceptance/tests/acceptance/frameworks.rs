@@ -113,7 +113,7 @@ fn warns(report: &Value, text: &str) -> bool {
 }
 
 /// The verdict is `oom`, and the line is the one of the script that holds `line`.
-fn dies_at(finished: &Finished, report: &Value, script: &str, line: &str) -> Result<()> {
+pub fn dies_at(finished: &Finished, report: &Value, script: &str, line: &str) -> Result<()> {
     finished.ensure(report["verdict"] == "oom", format!("the verdict is {}", report["verdict"]))?;
     let source = std::fs::read_to_string(binary::root().join(script))?;
     let number = source.lines().position(|text| text.contains(line)).context("the script has the line")? + 1;

@@ -50,6 +50,8 @@ mod library;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod needs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod numba;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod patches;
@@ -115,6 +117,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(needs::trials());
     trials.extend(owners::trials());
     trials.extend(frameworks::trials());
+    trials.extend(numba::trials());
     trials.extend(device_log::trials());
     trials.extend(distributed::trials());
     trials.extend(plan::trials());

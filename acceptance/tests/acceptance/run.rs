@@ -85,6 +85,9 @@ pub const TENSORFLOW: Torch =
 pub const ONNXRUNTIME: Torch =
     Torch { name: "onnxruntime-1.31", requirements: include_str!("../../requirements/onnxruntime-1.31.txt") };
 
+/// No PyTorch, but Numba with the compiler of CUDA 12.
+pub const NUMBA: Torch = Torch { name: "numba-0.68", requirements: include_str!("../../requirements/numba-0.68.txt") };
+
 /// Names an interpreter whose environment has all that the suites by hand import.
 pub const PYTHON_BY_HAND: &str = "OOMPH_ANSWERS";
 

@@ -70,6 +70,7 @@ const SHORT: &[&str] = &[
 /// What CI has no time for. Most of it shows with another program, model or version of PyTorch what a test of CI shows already; the
 /// rest is slow: run `cargo xtask test --all` after a change to what it shows.
 const LEFT_OUT_OF_CI: &[&str] = &[
+    "numba::a-list-on-the-card-has-fixes",
     "torch-2.6::convnet",
     "torch-2.6::trainer-gpt2-batch-4",
     "torch-2.6::trainer-gpt2-batch-16",

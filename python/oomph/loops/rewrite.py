@@ -54,6 +54,8 @@ class _Rewriter(ast.NodeTransformer):
     # -- where loops are not looked at ---------------------------------------------------------------------------
 
     def visit_ClassDef(self, node):
+        if any(_compiles(decorator) for decorator in node.decorator_list):
+            return node
         before, self._in_module = self._in_module, _is_module_class(node)
         self.generic_visit(node)
         self._in_module = before
@@ -126,8 +128,8 @@ class _Rewriter(ast.NodeTransformer):
 
 
 _COMPILERS = ("jit", "njit", "vectorize", "guvectorize", "stencil", "cfunc", "reduce", "overload",
-              "register_jitable", "compile", "script", "kernel")
-"""What decorates functions that are read by a compiler: Numba's, JAX's, PyTorch's, Triton's, Warp's and others'."""
+              "register_jitable", "jitclass", "compile", "script", "kernel")
+"""What decorates functions and classes that are read by a compiler: Numba's, JAX's, PyTorch's, Triton's, Warp's and others'."""
 
 
 def _compiles(node):

@@ -31,17 +31,17 @@ pub enum Lack {
 }
 
 /// What the engine lacks that a program died in, whose `first` run is that on the cards; `None` where there is none, where
-/// it died of its weights, and where it is a program that trains as well, which has memory of its own.
+/// it died of its weights, and where it is a program that trains as well and died of memory of its own.
 pub fn lack(first: &Observation, known: &Known<'_>, situation: &Situation) -> Option<Lack> {
+    if known.oom.is_some_and(lacks_cache) {
+        return Some(Lack::Cache);
+    }
     let serves = situation.frameworks.first().is_some_and(|installed| installed.framework == Framework::Vllm);
     if !serves || situation.task == Some(Task::Training) {
         return None;
     }
     if share_is_refused(situation) {
         return Some(Lack::Share);
-    }
-    if known.oom.is_some_and(lacks_cache) {
-        return Some(Lack::Cache);
     }
     // It divides up its cache when its weights are there.
     first.hooks.reports.iter().any(|hook| hook.engine.is_some()).then_some(Lack::Beyond)
@@ -68,7 +68,8 @@ impl Lack {
     }
 
     /// Two remedies together, for who has one answer: the cache that a smaller share leaves holds more, the context is not
-    /// cut as much, or there is room outside of the share for larger pieces. `candidates` are all, also those that cannot help alone.
+    /// cut as much, or there is room outside of the share for larger pieces. `candidates` are all, also those that cannot
+    /// help alone.
     pub fn together<'a>(self, candidates: &[Candidate<'a>], found: &Found<'a>) -> Vec<Mix<'a>> {
         let known = |id: &str| candidates.iter().find(|candidate| candidate.remedy.id == id);
         let dose = |candidate: &Candidate<'a>, amount| Dose { amount, ..Dose::of(candidate.remedy) };

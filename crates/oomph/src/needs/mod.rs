@@ -10,6 +10,7 @@ mod rungs;
 use std::time::{Duration, Instant};
 
 use oomph_explain::snapshot::Requests;
+use oomph_gpu::Catalogue;
 use oomph_launch::Output;
 use oomph_report::{CapacityKnown, DryRunReport, Verdict};
 
@@ -22,6 +23,7 @@ use crate::foretell::{self, foretold, recorded, spreads};
 use crate::fork_runner::ForkRunner;
 use crate::observation::Observation;
 use crate::pool;
+use crate::program::Program;
 use crate::run_context::{Ended, RunContext, RunRequest};
 use crate::trial::{Runner, Stop};
 
@@ -36,6 +38,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 const TIMES: u32 = 4;
 /// The same for a program that starts an engine of its own, which takes a minute before it does anything.
 const TIMES_OF_AN_ENGINE: u32 = 3;
+
+/// On how many of the cards that should hold an engine it is run.
+const MOST_CONFIRMED: usize = 3;
 
 /// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
 /// long as its first run.
@@ -111,7 +116,43 @@ pub fn answer(
     let foretold = if found.is_none() { foretold(&recorded(&probe, cards.len())) } else { Vec::new() };
     let died_with = searched.died_with.as_slice();
     let evidence = Evidence { probe: Some(&probe), found, foretold: &foretold, died_with, ..Evidence::default() };
-    Ok(assemble_with(cards, first, &evidence))
+    let report = assemble_with(cards, first, &evidence);
+    if !probe.takes_a_share() {
+        return Ok(report);
+    }
+    let run_on = confirmed(&runner, &changes, program, &report, tell)?;
+    Ok(assemble_with(cards, first, &Evidence { run_on: &run_on, ..evidence }))
+}
+
+/// Runs a program on the smallest cards that should hold it, until one does: an engine's defaults are other ones on other
+/// cards, so that the size alone does not say which holds it. The cards that it ran on, and whether they held it.
+fn confirmed(
+    runner: &dyn Runner,
+    changes: &Changes,
+    program: &Program,
+    report: &DryRunReport,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Vec<(String, bool)>, Stop> {
+    let mut run_on = Vec::new();
+    let cards = report.fits_on.iter().filter_map(|id| Catalogue::builtin().get(id));
+    for gpu in cards.filter(|gpu| gpu.kind.is_card()).take(MOST_CONFIRMED) {
+        tell(&format!("running it on {}, the smallest card that should hold it", gpu.id));
+        let same: Vec<Card> = program.cards.iter().map(|_| Card::of_catalogue(gpu)).collect();
+        let run = match runner.run(changes, &same, program.timeout).map_err(Stop::Failed)? {
+            Ended::Observed(run) => run,
+            Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
+        };
+        match assemble(&same, &run, None).verdict {
+            Verdict::Oom | Verdict::Recovered => run_on.push((gpu.id.clone(), false)),
+            Verdict::Fits if run.is_done() => {
+                run_on.push((gpu.id.clone(), true));
+                break;
+            }
+            // It says nothing of the card's memory.
+            _ => break,
+        }
+    }
+    Ok(run_on)
 }
 
 /// What is known of the border between the capacities that are too small and those that hold a program, in bytes.
