@@ -13,10 +13,12 @@ const MIB: u64 = 1 << 20;
 /// A trajectory of 4,000 steps on the card, from a kernel whose loop calls a function.
 const BODIES: &str = "acceptance/programs/numba/bodies.py";
 
+type Test = fn() -> Result<()>;
+
 pub fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn() -> Result<()>); 2] =
+    let tests: [(&str, Test); 2] =
         [("a-list-on-the-card-is-counted-to-its-end", whole_trajectory), ("a-list-on-the-card-has-fixes", fixes)];
-    let trial = |(name, test): (&str, fn() -> Result<()>)| {
+    let trial = |(name, test): (&str, Test)| {
         tried(format!("numba::{name}"), move || test().map_err(|error| Failed::from(format!("{error:#}"))))
     };
     tests.into_iter().map(trial).collect()
