@@ -50,7 +50,16 @@ impl Search<'_> {
             let at = Sized { written: Written::InProgram(size), value: old, old };
             much_smaller(old).filter_map(|value| self.resized(&at, value)).collect()
         };
-        edits.program.amounts().into_iter().map(series).collect()
+        let mut amounts = edits.program.amounts();
+        // An option of the evaluation has to do with an evaluation that dies, and one of the training has not.
+        amounts.sort_by_key(|size| !self.dying_lines().any(|line| speaks_of(line, &size.name)));
+        amounts.into_iter().map(series).collect()
+    }
+
+    /// The lines of the program that ran out of memory, and the functions that they are in.
+    fn dying_lines(&self) -> impl Iterator<Item = &str> {
+        let sites = self.before.devices.iter().filter_map(|device| device.oom.as_ref()?.site.as_ref());
+        sites.flat_map(|site| [site.text.as_deref(), Some(site.function.as_str())]).flatten()
     }
 
     /// The sizes with their values, and whether the result is the same with a smaller one.
@@ -148,6 +157,19 @@ impl Sized {
     }
 }
 
+/// Parts of the names of sizes that say nothing of what is meant.
+const GENERAL: &[&str] = &["max", "min", "num", "len", "length", "size", "count", "dim", "step", "steps"];
+
+/// Whether a line of a program has a word in it that is part of a size's name: `losses = eval_step(batch)` of `--eval-len`.
+fn speaks_of(line: &str, name: &str) -> bool {
+    fn words(text: &str) -> impl Iterator<Item = String> {
+        text.split(|letter: char| !letter.is_ascii_alphanumeric()).map(str::to_ascii_lowercase)
+    }
+    words(name)
+        .filter(|word| word.len() > 2 && !GENERAL.contains(&word.as_str()))
+        .any(|part| words(line).any(|word| word == part))
+}
+
 /// A value between two, round where both are large.
 pub(super) fn between(low: u64, high: u64) -> u64 {
     let middle = low + high.saturating_sub(low) / 2;
@@ -157,6 +179,13 @@ pub(super) fn between(low: u64, high: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_is_of_the_line_that_has_its_word() {
+        let line = "losses = [float(eval_step(lora, base, doc[None])) for doc in documents]";
+        assert!(speaks_of(line, "--eval-len") && !speaks_of(line, "--seq-len"));
+        assert!(speaks_of("main", "--main-width") && !speaks_of("size = len(steps)", "--max-len-size"));
+    }
 
     #[test]
     fn sizes_are_halved_and_then_refined() {
