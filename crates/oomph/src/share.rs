@@ -7,6 +7,10 @@ use oomph_protocol::hook::HookEngine;
 
 use crate::observation::Observation;
 
+/// What an engine's share may hold less of than it may, in bytes: its cache has whole blocks, and each layer's part of it
+/// whole segments of 2 MiB. What lies outside of the share appears so much smaller. (28 MiB with 28 layers: vLLM 0.32.)
+const ROUNDED: u64 = 64 << 20;
+
 /// What the engines of a run took of one card.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shared<'e> {
@@ -35,7 +39,7 @@ impl Shared<'_> {
         });
         let outside = (self.peak_bytes as f64 - shares * total).max(self.context_bytes as f64);
         let for_the_rest = match 1.0 - shares {
-            left if left > 0.0 => outside / left,
+            left if left > 0.0 && outside > 0.0 => (outside + ROUNDED as f64) / left,
             _ if outside <= 0.0 => 0.0,
             _ => return None,
         };
@@ -76,7 +80,8 @@ mod tests {
         let engines = [engine(0.6, 1, 40)];
         let shared = Shared { engines: &engines, capacity_bytes: 80 * GIB, peak_bytes: 56 * GIB, context_bytes: GIB };
         let least = shared.least_capacity().unwrap();
-        assert!((20 * GIB..=20 * GIB + 1).contains(&least), "{least}: 12 of 20 are the engine's");
+        let rounded = (ROUNDED as f64 / 0.4) as u64;
+        assert!((20 * GIB + rounded).abs_diff(least) <= 1, "{least}: 12 of 20 are the engine's");
     }
 
     #[test]
