@@ -82,7 +82,7 @@ pub struct FixArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
-    /// Start no new trial after this time [default: 60s, or four runs of a program that takes longer]
+    /// Start no new trial after this time [default: 60s, or six runs of a program that takes longer]
     #[arg(long, value_name = "DURATION", value_parser = Syntax(duration))]
     pub max_time: Option<Duration>,
 
