@@ -254,7 +254,7 @@ fn place(site: &mut Site, directory: &Path) {
 }
 
 /// The text of a line of the program.
-fn source_line(directory: &Path, site: &Site) -> Option<String> {
+pub fn source_line(directory: &Path, site: &Site) -> Option<String> {
     let path = directory.join(&site.file);
     let file = fs::File::open(&path).ok()?;
     // A pipe or a device of that name must not be read.

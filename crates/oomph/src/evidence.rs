@@ -18,7 +18,8 @@ pub struct Evidence<'a> {
     pub spreads: &'a [Option<Spread>],
     /// Capacities on which it was run and died, in bytes, ascending.
     pub died_with: &'a [u64],
-    /// Cards of the catalogue on which it was run, and whether they held it.
+    /// Cards of the catalogue of which runs say whether they hold it: those that it was run on, and those that are no larger
+    /// than one that did not hold it.
     pub run_on: &'a [(String, bool)],
 }
 

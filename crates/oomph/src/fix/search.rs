@@ -392,10 +392,8 @@ impl<'a> Search<'_, 'a> {
         found: &mut Found<'a>,
         bench: &mut VirtualBench<'_>,
     ) -> Result<(), Stop> {
-        if !mixes.is_empty() {
-            self.more_time(&mut bench.deadline);
-        }
         for mix in mixes {
+            self.more_time(&mut bench.deadline);
             if !bench.has_time() {
                 found.out_of_time = true;
                 return Ok(());

@@ -10,7 +10,7 @@ mod rungs;
 use std::time::{Duration, Instant};
 
 use oomph_explain::snapshot::Requests;
-use oomph_gpu::Catalogue;
+use oomph_gpu::{Catalogue, Gpu};
 use oomph_launch::Output;
 use oomph_report::{CapacityKnown, DryRunReport, Verdict};
 
@@ -125,7 +125,8 @@ pub fn answer(
 }
 
 /// Runs a program on the smallest cards that should hold it, until one does: an engine's defaults are other ones on other
-/// cards, so that the size alone does not say which holds it. The cards that it ran on, and whether they held it.
+/// cards, so that the size alone does not say which holds it. The card that held it, and those that are not to be named,
+/// as [`Evidence::run_on`].
 fn confirmed(
     runner: &dyn Runner,
     changes: &Changes,
@@ -134,8 +135,11 @@ fn confirmed(
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<Vec<(String, bool)>, Stop> {
     let mut run_on = Vec::new();
-    let cards = report.fits_on.iter().filter_map(|id| Catalogue::builtin().get(id));
-    for gpu in cards.filter(|gpu| gpu.kind.is_card()).take(MOST_CONFIRMED) {
+    let all = || report.fits_on.iter().filter_map(|id| Catalogue::builtin().get(id));
+    let mut died_with = 0;
+    for _ in 0..MOST_CONFIRMED {
+        let larger = |gpu: &&Gpu| gpu.kind.is_card() && gpu.capacity_bytes > died_with;
+        let Some(gpu) = all().filter(larger).min_by_key(|gpu| gpu.capacity_bytes) else { break };
         tell(&format!("running it on {}, the smallest card that should hold it", gpu.id));
         let same: Vec<Card> = program.cards.iter().map(|_| Card::of_catalogue(gpu)).collect();
         let run = match runner.run(changes, &same, program.timeout).map_err(Stop::Failed)? {
@@ -143,7 +147,7 @@ fn confirmed(
             Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
         };
         match assemble(&same, &run, None).verdict {
-            Verdict::Oom | Verdict::Recovered => run_on.push((gpu.id.clone(), false)),
+            Verdict::Oom | Verdict::Recovered => died_with = gpu.capacity_bytes,
             Verdict::Fits if run.is_done() => {
                 run_on.push((gpu.id.clone(), true));
                 break;
@@ -152,6 +156,8 @@ fn confirmed(
             _ => break,
         }
     }
+    // Where one card does not hold it, none that is no larger is named.
+    run_on.extend(all().filter(|gpu| gpu.capacity_bytes <= died_with).map(|gpu| (gpu.id.clone(), false)));
     Ok(run_on)
 }
 

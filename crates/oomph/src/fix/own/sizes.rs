@@ -5,6 +5,7 @@ use oomph_report::ResultChange;
 
 use super::{Idea, Search};
 use crate::changes::Changes;
+use crate::dry_run::source_line;
 
 /// By how much a size is divided, one after the other.
 const DIVISORS: [u64; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
@@ -52,14 +53,16 @@ impl Search<'_> {
         };
         let mut amounts = edits.program.amounts();
         // An option of the evaluation has to do with an evaluation that dies, and one of the training has not.
-        amounts.sort_by_key(|size| !self.dying_lines().any(|line| speaks_of(line, &size.name)));
+        let lines = self.dying_lines();
+        amounts.sort_by_key(|size| !lines.iter().any(|line| speaks_of(line, &size.name)));
         amounts.into_iter().map(series).collect()
     }
 
     /// The lines of the program that ran out of memory, and the functions that they are in.
-    fn dying_lines(&self) -> impl Iterator<Item = &str> {
+    fn dying_lines(&self) -> Vec<String> {
         let sites = self.before.devices.iter().filter_map(|device| device.oom.as_ref()?.site.as_ref());
-        sites.flat_map(|site| [site.text.as_deref(), Some(site.function.as_str())]).flatten()
+        let lines = sites.flat_map(|site| [source_line(self.directory, site), Some(site.function.clone())]);
+        lines.flatten().collect()
     }
 
     /// The sizes with their values, and whether the result is the same with a smaller one.
