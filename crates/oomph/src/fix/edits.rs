@@ -9,7 +9,6 @@ use oomph_launch::{HookKept, HookSite};
 use oomph_remedy::search::Dose;
 use oomph_remedy::{Catalogue, Situation, lower_utilization};
 
-use super::serving::Serving;
 use super::situation::Known;
 
 /// A program whose code can be edited.
@@ -41,10 +40,16 @@ impl Edits {
 
     /// Gives the recipes the longest contexts of a server that fit, the most layers, and smaller shares of the card in its
     /// `situation`.
-    pub fn learn(&mut self, serving: &Serving, situation: &Situation) {
-        self.facts.context_that_fits = serving.context_that_fits();
-        self.facts.context_with_8_bits = serving.context_with_8_bits();
-        self.facts.layers_that_fit = serving.layers_that_fit();
+    pub fn learn(
+        &mut self,
+        context_that_fits: Option<u64>,
+        context_with_8_bits: With8Bits,
+        layers_that_fit: Option<u64>,
+        situation: &Situation,
+    ) {
+        self.facts.context_that_fits = context_that_fits;
+        self.facts.context_with_8_bits = context_with_8_bits;
+        self.facts.layers_that_fit = layers_that_fit;
         let knob = Catalogue::builtin().get("lower-utilization").and_then(|remedy| remedy.knob.as_ref());
         let percents = knob.into_iter().flat_map(|knob| &knob.amounts).map(|percent| u64::from(*percent));
         let share = |percent: u64| {

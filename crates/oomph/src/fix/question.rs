@@ -34,7 +34,8 @@ impl Question {
             moments = serving.moments();
             moments.extend(of_training);
             if let Some(edits) = &mut edits {
-                edits.learn(&serving, &situation);
+                let (context, with_8_bits) = (serving.context_that_fits(), serving.context_with_8_bits());
+                edits.learn(context, with_8_bits, serving.layers_that_fit(), &situation);
             }
         }
         if known.is_without_torch() && situation.settings.batch_size.is_none() {
