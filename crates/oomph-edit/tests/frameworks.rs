@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use oomph_edit::{Amount, Facts, KeptAt, Placed, Program};
+use oomph_edit::{Amount, Facts, KeptAt, Placed, Program, With8Bits};
 
 const SCRIPT: &str = "/p/train.py";
 
@@ -258,14 +258,58 @@ llm = Llama(model_path='m.gguf', n_gpu_layers=-1, n_ctx=args.ctx)
 
 /// The edits of a server's script where this much of its settings fits.
 fn serving(text: &str, arguments: &[&str], remedy: &str) -> Result<Placed, String> {
+    serving_by(text, arguments, remedy, None)
+}
+
+fn serving_by(text: &str, arguments: &[&str], remedy: &str, by: Option<u64>) -> Result<Placed, String> {
     let facts = Facts {
         context_that_fits: Some(9216),
+        context_with_8_bits: With8Bits { cache: Some(18_432), weights: Some(12_288) },
         layers_that_fit: Some(26),
         cards: 1,
         lower_shares: [(5, 0.69)].into(),
         ..Facts::default()
     };
-    program(text, arguments).apply(remedy, Amount::default(), &facts).map_err(|error| error.to_string())
+    program(text, arguments).apply(remedy, Amount { by }, &facts).map_err(|error| error.to_string())
+}
+
+#[test]
+fn pieces_of_a_prompt_are_smaller_by_the_amount_and_never_larger_than_they_were() {
+    let script = |given: &str| format!("from vllm import LLM\nllm = LLM('org/model'{given})\n");
+    let line = |given: &str, by: u64| {
+        let placed = serving_by(&script(given), &[], "chunked-processing", Some(by)).ok()?;
+        placed.program.text(Path::new(SCRIPT))?.lines().last().map(str::to_owned)
+    };
+    assert!(line("", 1).unwrap().ends_with("max_num_batched_tokens=2048)"));
+    assert!(line(", max_num_batched_tokens=32768", 4).unwrap().ends_with("max_num_batched_tokens=512)"));
+    assert!(line(", max_num_batched_tokens=1024", 4).unwrap().ends_with("max_num_batched_tokens=512)"));
+    assert!(line(", max_num_batched_tokens=1024", 1).is_none(), "2,048 are more");
+}
+
+#[test]
+fn the_context_that_fits_is_longer_where_something_is_in_8_bits() {
+    let length = |given: &str| {
+        let script = format!("from vllm import LLM\nllm = LLM('org/model', max_model_len=32_768{given})\n");
+        let placed = serving(&script, &[], "shorter-context").unwrap();
+        let line = placed.program.text(Path::new(SCRIPT)).unwrap().lines().last().unwrap().to_owned();
+        line.split("max_model_len=").nth(1).unwrap().split([',', ')']).next().unwrap().to_owned()
+    };
+    assert_eq!(length(""), "9216");
+    assert_eq!(length(", quantization='fp8'"), "12288");
+    assert_eq!(length(", kv_cache_dtype='fp8'"), "18432");
+}
+
+#[test]
+fn a_training_loop_with_an_engine_gets_what_trainings_get() {
+    let script = "import torch\nfrom vllm import LLM\nmodel = torch.nn.Linear(8, 8).cuda()\n\
+                  optimizer = torch.optim.AdamW(model.parameters())\nllm = LLM('org/model')\n";
+    let trains = format!(
+        "{script}for step in range(9):\n    loss = model(x).sum()\n    loss.backward()\n    optimizer.step()\n"
+    );
+    let refusal = |text: &str| serving(text, &[], "fused-optimizer").err().unwrap_or_default();
+    assert!(refusal(script).contains("not written into code of this framework"));
+    assert!(!refusal(&trains).contains("not written into code of this framework"));
+    assert!(serving(&trains, &[], "lower-utilization").is_ok(), "the engine's own is there, too");
 }
 
 #[test]

@@ -187,6 +187,10 @@ fn shorter(draft: &mut Draft<'_>, name: &str) -> Result<(), CannotPlace> {
 /// Pieces of long prompts, so many times smaller as the amount says.
 fn chunks(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let tokens = CHUNK / draft.amount.by.unwrap_or(1).clamp(1, CHUNK);
+    let given = served(draft.program).and_then(|(_, values)| values.get("max_num_batched_tokens")?.parse::<u64>().ok());
+    if given.is_some_and(|given| given <= tokens) {
+        return cannot("the program's pieces are as small already");
+    }
     set(draft, &[("max_num_batched_tokens", &tokens.to_string())])
 }
 
