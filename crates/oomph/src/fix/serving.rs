@@ -403,6 +403,25 @@ mod tests {
     }
 
     #[test]
+    fn eight_bits_make_room_for_a_longer_context() {
+        const GIB: u64 = 1 << 30;
+        let memory = |bytes_per_token| Memory {
+            owners: [(OwnerGroup::Parameters, 10 * GIB)].into(),
+            context: 128 * THOUSAND,
+            context_that_fits: None,
+            bytes_per_token,
+            layers: None,
+            is_mixture: false,
+        };
+        // 4 GiB of weights less are 32,768 tokens of 128 KiB.
+        let known = memory(Some(128 * 1024)).context_with_8_bits(&Settings::default(), 32 * THOUSAND);
+        assert_eq!(known, With8Bits { cache: Some(64 * THOUSAND), weights: Some(64 * THOUSAND) });
+        let already = Settings { cache_bytes: Some(1.0), quantized: true, ..Settings::default() };
+        assert_eq!(memory(Some(128 * 1024)).context_with_8_bits(&already, 32 * THOUSAND), With8Bits::default());
+        assert_eq!(memory(None).context_with_8_bits(&Settings::default(), 32 * THOUSAND).weights, None);
+    }
+
+    #[test]
     fn a_context_is_the_longest_that_fits_and_printed_in_whole_thousands() {
         assert_eq!(longest(131_072, CELLS, |context| context <= 50_000), Some(48 * 1024));
         assert_eq!(longest(8192, CELLS, |context| context <= 3000), Some(2816));
