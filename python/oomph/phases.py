@@ -50,6 +50,7 @@ class Phases:
         self._evaluates = False
         self._called = False
         self._backward = 0
+        self._failed: str | None = None
         self.on_backward: Callable[[], object] = lambda: None
         """Called when a backward pass of the program's begins."""
 
@@ -64,7 +65,11 @@ class Phases:
         """The present interval ends, and was `name` unless something around it says more."""
         if not self._meter.on or threading.get_ident() != self._thread:
             return
-        name = self._around[-1] if self._around else EVALUATION if self._evaluates else name
+        if self._failed is not None:
+            # The event that should have ended this phase never came.
+            name, self._failed = self._failed, None
+        else:
+            name = self._around[-1] if self._around else EVALUATION if self._evaluates else name
         now = time.perf_counter()
         if name == self._last and now - self._at < _BRIEF:
             return
@@ -79,6 +84,11 @@ class Phases:
             known = found[1].setdefault(device, [0, 0])
             known[0], known[1] = max(known[0], reserved), max(known[1], allocated)
         self._window.clear()
+
+    def failed(self, name: str) -> None:
+        """Memory ran out in the phase `name`, which the program may catch and go on from."""
+        if name != protocol.PHASE_OTHER and threading.get_ident() == self._thread:
+            self._failed = name
 
     def model_called(self) -> None:
         """A model is called for the first time: until now the program loaded."""

@@ -240,6 +240,8 @@ class Watcher:
             facts = self._oom(int(device), int(requested), int(free), None)
             if self.record.program is not None:
                 hook.guarded(self.record.program.out_of_memory)
+            if self.record.phases is not None:
+                hook.guarded(self.record.phases.failed, facts["phase"])
             if self._hears:
                 self.record.note_refusal(facts)
             else:

@@ -3,8 +3,8 @@
 mod recording;
 
 use oomph_explain::snapshot::{At, CauseKind, Limits, Names, Options, Outcome, Owner, check, diff, explain, ranks};
-use oomph_trace::{Device, DeviceKind, Event, Events, PoolId, StackId};
-use recording::programs::{fragmented, training};
+use oomph_trace::{Device, DeviceKind, Event, Events, PoolId, StackId, Stage, Trace};
+use recording::programs::{fragmented, training, training_in_closures};
 use recording::{MAIN, MIB, MODULE, OPTIMIZER, Recording, caused, device, owned};
 
 fn at(at: At) -> Options {
@@ -15,9 +15,37 @@ fn at(at: At) -> Options {
 fn the_owners_of_a_training_step_are_inferred() {
     let mut recording = Recording::default();
     let ends = training(&mut recording, 3, &mut |_| false);
-    let trace = recording.finish();
-    for (step, end) in ends.into_iter().enumerate() {
-        let device = device(&trace, &at(At::Event(end)));
+    owners_are_those_of_training(&recording.finish(), &ends);
+}
+
+#[test]
+fn what_an_optimizers_closure_allocates_is_not_the_optimizers() {
+    let mut recording = Recording::default();
+    let ends = training_in_closures(&mut recording, 3);
+    owners_are_those_of_training(&recording.finish(), &ends);
+}
+
+#[test]
+fn a_forward_pass_that_dies_in_a_closure_made_no_optimizer_state() {
+    let mut recording = Recording::default();
+    let load = recording.stack(&[MAIN, (MODULE, "to")]);
+    let closure = [(OPTIMIZER, "wrapper"), ("train.py", "closure"), (MODULE, "_call_impl"), ("model.py", "forward")];
+    let forward = recording.stack(&[&[MAIN], &closure[..]].concat());
+    for index in 0..2 {
+        recording.segment((1 << 40) + index * 100 * MIB, 50 * MIB);
+    }
+    recording.alloc(1 << 40, 50 * MIB, load);
+    recording.mark("Optimizer.step#Adam.step", Stage::Start);
+    recording.alloc((1 << 40) + 100 * MIB, 50 * MIB, forward);
+    recording.oom(50 * MIB, 20 * MIB, forward);
+    let device = device(&recording.finish(), &Options::default());
+    assert_eq!(owned(&device, Owner::Activations), 50 * MIB);
+    assert_eq!(caused(&device, CauseKind::LazyOptimizerState), None);
+}
+
+fn owners_are_those_of_training(trace: &Trace, ends: &[u64]) {
+    for (step, end) in ends.iter().enumerate() {
+        let device = device(trace, &at(At::Event(*end)));
         assert_eq!(owned(&device, Owner::Parameters), 48 * MIB);
         assert_eq!(owned(&device, Owner::Gradients), 48 * MIB);
         assert_eq!(owned(&device, Owner::OptimizerState), if step == 0 { 0 } else { 48 * MIB });
@@ -26,7 +54,7 @@ fn the_owners_of_a_training_step_are_inferred() {
         assert_eq!(device.steps, 3);
     }
     // Before backward begins, the activation is there.
-    let device = device(&trace, &at(At::Event(20)));
+    let device = device(trace, &at(At::Event(20)));
     assert_eq!(owned(&device, Owner::Activations), 24 * MIB);
     assert_eq!(owned(&device, Owner::Gradients), 0);
 }

@@ -77,7 +77,7 @@ impl Phases {
         if let Some(names) = names.filter(|names| !names.phases.is_empty()) {
             phases.take_named(timeline, names);
         } else {
-            phases.optimizer = optimizer_ranges(trace, timeline);
+            phases.optimizer = after_closures(optimizer_ranges(trace, timeline), timeline, facts);
             phases.infer(timeline, facts);
         }
         if phases.optimizer.is_empty() {
@@ -169,6 +169,10 @@ impl Phases {
                         self.step_ends.push(at);
                     }
                     step = event.step;
+                }
+                // Neither is begun within itself: where the one before has no end, an exception ended it.
+                if let Some(failed) = stack.iter().position(|&kind| kind == event.phase && never_nests(kind)) {
+                    stack.truncate(failed);
                 }
                 stack.push(event.phase);
             } else if let Some(open) = stack.iter().rposition(|&kind| kind == event.phase) {
@@ -288,6 +292,29 @@ fn optimizer_ranges(trace: &Trace, timeline: &Timeline) -> Vec<(Position, Positi
     ranges.extend(open.map(|from| (from, timeline.end)));
     ranges.dedup();
     ranges
+}
+
+/// What is left of the optimizer's steps after the closures that they call, which run forward and backward. Of one that the
+/// recording ends in, nothing may be.
+fn after_closures(ranges: Vec<(Position, Position)>, timeline: &Timeline, facts: &Facts) -> Vec<(Position, Position)> {
+    let shrunk = ranges.into_iter().map(|(from, to)| {
+        let first = timeline.lifetimes.partition_point(|block| block.birth <= from);
+        let within = timeline.lifetimes[first..].iter().take_while(|block| block.birth <= to);
+        let signs = within.map(|block| (block.birth, facts.get(block.stack).signs));
+        if !signs.clone().any(|(_, signs)| signs.any(Signs::CLOSURE)) {
+            return (from, to);
+        }
+        // The optimizer itself is called from Python; autograd's threads have no frames of it.
+        let of_closure = |signs: Signs| signs.any(Signs::CLOSURE.and(Signs::BACKWARD)) || !signs.any(Signs::PYTHON);
+        let ended = signs.filter(|(_, signs)| of_closure(*signs)).map(|(birth, _)| birth).last();
+        (ended.unwrap_or(from), to)
+    });
+    shrunk.filter(|(from, to)| from < to || *to < timeline.end).collect()
+}
+
+/// Whether a phase cannot begin again before it has ended.
+fn never_nests(phase: Phase) -> bool {
+    matches!(phase, Phase::Optimizer | Phase::Backward)
 }
 
 /// Steps of a program that does not train: the first line outside of every module that allocates at least four times

@@ -36,6 +36,8 @@ impl Signs {
     pub const CONVOLUTION: Signs = Signs(1 << 11);
     /// Where DDP makes the buckets that it collects gradients in.
     pub const BUCKETS: Signs = Signs(1 << 12);
+    /// Inside a closure that an optimizer's `step` calls, which runs forward and backward: Lightning does all its training so.
+    pub const CLOSURE: Signs = Signs(1 << 13);
 
     /// Whether any of these signs is there.
     pub fn any(self, of: Signs) -> bool {
@@ -46,7 +48,15 @@ impl Signs {
     pub const fn and(self, more: Signs) -> Signs {
         Signs(self.0 | more.0)
     }
+
+    /// These signs without those.
+    const fn without(self, less: Signs) -> Signs {
+        Signs(self.0 & !less.0)
+    }
 }
+
+/// What a stack within an optimizer's step says that a closure called from there is not.
+const OF_STEPS: Signs = Signs::STEP.and(Signs::OPTIMIZER).and(Signs::STATE);
 
 /// What is known of one stack.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +83,11 @@ impl Facts {
             let mut fact = facts.get(caller.0 as usize).copied().unwrap_or_default();
             if let Some(id) = trace.stacks.frame(StackId(node)) {
                 let frame = frames.get(id.0 as usize).copied().unwrap_or_default();
+                if fact.signs.any(Signs::STEP)
+                    && (frame.closure || frame.signs.any(Signs::FORWARD.and(Signs::BACKWARD)))
+                {
+                    fact.signs = fact.signs.without(OF_STEPS).and(Signs::CLOSURE);
+                }
                 fact.signs = fact.signs.and(frame.signs);
                 // Autograd's worker threads call Python from C++: the outermost Python frame is then PyTorch's own,
                 // where the program's thread begins with a module of the program.
@@ -108,6 +123,8 @@ struct FrameFacts {
     torch: bool,
     /// A Python frame of PyTorch or of Python's own library.
     library: bool,
+    /// By its name a function that computes a loss for the optimizer that calls it.
+    closure: bool,
 }
 
 fn read(frame: &Frame, strings: &Strings) -> FrameFacts {
@@ -137,7 +154,8 @@ fn read(frame: &Frame, strings: &Strings) -> FrameFacts {
             _ => {}
         }
     }
-    FrameFacts { signs, torch, library: torch || standard }
+    let closure = !torch && (name.contains("closure") || name == "training_step");
+    FrameFacts { signs, torch, library: torch || standard, closure }
 }
 
 /// The part of the hook that runs the program's script in the interpreter's stead: the outermost frames of a dry run.
@@ -353,6 +371,25 @@ mod tests {
     }
 
     const MODULE: &str = "/v/lib/python3.12/site-packages/torch/nn/modules/module.py";
+
+    #[test]
+    fn a_closure_of_an_optimizer_is_not_its_step() {
+        const ADAM: &str = "/v/site-packages/torch/optim/adam.py";
+        const PRECISION: &str = "/v/site-packages/lightning/pytorch/plugins/precision/precision.py";
+        let step = [("train.py", "<module>"), ("/v/site-packages/torch/optim/optimizer.py", "wrapper"), (ADAM, "step")];
+        let in_step = |frames: &[(&'static str, &'static str)]| [&step[..], frames].concat();
+        let facts = facts_of(&[
+            &in_step(&[(ADAM, "_init_group")]),
+            &in_step(&[(PRECISION, "_wrap_closure"), ("train.py", "training_step"), (MODULE, "_call_impl")]),
+            &in_step(&[(PRECISION, "_wrap_closure"), ("train.py", "training_step")]),
+            &in_step(&[("train.py", "closure"), ("/v/site-packages/torch/_tensor.py", "backward")]),
+        ]);
+        let of_steps = OF_STEPS.and(Signs::CLOSURE);
+        assert!(facts[0].0.any(Signs::STATE) && !facts[0].0.any(Signs::CLOSURE));
+        assert!(facts[1].0.any(Signs::FORWARD) && !facts[1].0.any(OF_STEPS));
+        assert!(facts[2].0.any(of_steps) && !facts[2].0.any(OF_STEPS.and(Signs::FORWARD)));
+        assert!(facts[3].0.any(Signs::BACKWARD) && !facts[3].0.any(OF_STEPS));
+    }
 
     #[test]
     fn the_parts_of_a_training_step_are_distinguished() {

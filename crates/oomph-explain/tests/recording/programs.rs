@@ -7,9 +7,29 @@ use super::{MAIN, MIB, MODULE, OPTIMIZER, Recording};
 /// A model of two parameters, trained for some steps with an optimizer that keeps one state for each parameter. Each
 /// tensor has a segment of 32 MiB and the index of its segment. Returns where each step's backward pass ended.
 pub fn training(recording: &mut Recording, steps: usize, keep: &mut dyn FnMut(usize) -> bool) -> Vec<u64> {
-    let load = recording.stack(&[MAIN, (MODULE, "to"), (MODULE, "_apply")]);
     let forward = recording.stack(&[MAIN, (MODULE, "_call_impl"), ("model.py", "forward")]);
-    let optimizer = recording.stack(&[MAIN, (OPTIMIZER, "wrapper"), ("/v/site-packages/torch/optim/adam.py", "step")]);
+    train(recording, steps, keep, forward, false)
+}
+
+/// The same, with forward and backward in a closure that the optimizer's step calls, as Lightning does it.
+pub fn training_in_closures(recording: &mut Recording, steps: usize) -> Vec<u64> {
+    let closure = [("/v/site-packages/lightning/pytorch/plugins/precision/precision.py", "_wrap_closure")];
+    let module = [(MODULE, "_call_impl"), ("model.py", "forward")];
+    let forward = recording.stack(&[&STEP[..], &closure, &module].concat());
+    train(recording, steps, &mut |_| false, forward, true)
+}
+
+const STEP: [(&str, &str); 3] = [MAIN, (OPTIMIZER, "wrapper"), ("/v/site-packages/torch/optim/adam.py", "step")];
+
+fn train(
+    recording: &mut Recording,
+    steps: usize,
+    keep: &mut dyn FnMut(usize) -> bool,
+    forward: StackId,
+    closures: bool,
+) -> Vec<u64> {
+    let load = recording.stack(&[MAIN, (MODULE, "to"), (MODULE, "_apply")]);
+    let optimizer = recording.stack(&STEP);
     let input = recording.stack(&[MAIN]);
     let segment = |index: u64| (1 << 40) + index * 32 * MIB;
     for index in 0..10 + steps as u64 {
@@ -21,6 +41,9 @@ pub fn training(recording: &mut Recording, steps: usize, keep: &mut dyn FnMut(us
     for step in 0..steps {
         recording.alloc(segment(8), 4 * MIB, input);
         let kept = segment(10 + step as u64);
+        if closures {
+            recording.mark("Optimizer.step#Adam.step", Stage::Start);
+        }
         recording.alloc(kept, 24 * MIB, forward);
         recording.alloc(segment(4), 20 * MIB, forward);
         recording.free(segment(4));
@@ -32,7 +55,9 @@ pub fn training(recording: &mut Recording, steps: usize, keep: &mut dyn FnMut(us
             recording.free(kept);
         }
         ends.push(recording.len());
-        recording.mark("Optimizer.step#Adam.step", Stage::Start);
+        if !closures {
+            recording.mark("Optimizer.step#Adam.step", Stage::Start);
+        }
         if step == 0 {
             recording.alloc(segment(2), 32 * MIB, optimizer);
             recording.alloc(segment(3), 16 * MIB, optimizer);

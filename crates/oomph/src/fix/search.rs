@@ -233,7 +233,8 @@ impl<'a> Search<'_, 'a> {
     ) -> Result<Own, Stop> {
         let Self { context, runner, wanted, catalogue, start, tell, .. } = *self;
         let allocates = |name: &&str| before.frameworks.contains_key(*name);
-        if found >= FEWEST.min(wanted.fixes) || allocates(&"torch") {
+        // PyTorch's programs have remedies enough. Where none of them fits, less data is better than no answer.
+        if found >= FEWEST.min(wanted.fixes) || (found > 0 && allocates(&"torch")) {
             return Ok(Own::default());
         }
         let search = own::Search {
@@ -248,7 +249,7 @@ impl<'a> Search<'_, 'a> {
             most: FEWEST.min(wanted.fixes).saturating_sub(found),
             tell,
         };
-        if ["tensorflow", "jax", "onnxruntime"].iter().any(allocates) {
+        if ["torch", "tensorflow", "jax", "onnxruntime"].iter().any(allocates) {
             let mut search = search;
             self.more_time(&mut search.deadline);
             return search.less_work_fits();

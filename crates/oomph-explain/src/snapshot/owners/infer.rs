@@ -272,7 +272,11 @@ impl<'a> Inference<'a> {
     fn unnamed(&self, block: &Lifetime) -> Guess {
         let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
         let signs = self.facts.get(block.stack).signs;
-        let birth = self.phases.birth(block.birth);
+        let mut birth = self.phases.birth(block.birth);
+        if birth.kind == Phase::Optimizer && signs.any(Signs::CLOSURE) {
+            // The loss is computed outside of the modules, which is all that is named in there.
+            birth.kind = Phase::Forward;
+        }
         let lasting = self.timeline.released(block) == NEVER;
         // Whether the block outlives its phase, where the recording shows it.
         let outlives = self.timeline.released(block) > birth.end;
