@@ -8,6 +8,7 @@ use crate::edit::Edit;
 use crate::error::CannotPlace;
 use crate::opt::{Opt, OptKind};
 use crate::program::Program;
+use crate::recipes::own;
 use crate::source::At;
 
 /// Parts of the names of sizes, in the singular.
@@ -140,6 +141,8 @@ pub struct Size {
 /// What a size measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Measured {
+    /// How much of the data is worked on at a time, where no remedy has it: `--reindex-batch 256`.
+    AtATime,
     /// How much data there is.
     Data,
     /// Its name does not say: `--gallery 4000`.
@@ -161,14 +164,22 @@ impl Size {
         !matches!(self.place, Place::Code(..))
     }
 
-    /// What it measures; `None` for a batch, and for a keyword of some call.
+    /// Whether it is how much is worked on at a time, so that the program does the same with a smaller one.
+    pub fn is_at_a_time(&self) -> bool {
+        self.measures() == Some(Measured::AtATime)
+    }
+
+    /// What it measures; `None` for a batch that remedies change, and for a keyword of some call.
     fn measures(&self) -> Option<Measured> {
         let last = self.name.rsplit('.').next().unwrap_or(&self.name);
         let parts = parts(last);
         let is_constant = last.to_uppercase() == last;
         let has = |word: &str| parts.iter().any(|part| part == word);
-        if has("batch") || !(self.is_typed() || is_constant) {
+        if !(self.is_typed() || is_constant) || own::is_batch_of_training(last) {
             return None;
+        }
+        if has("batch") {
+            return self.is_typed().then_some(Measured::AtATime);
         }
         let of_a_model = parts.iter().any(|part| OF_MODELS.contains(&part.as_str()));
         let is_data = is_size(last) || self.name.starts_with("argument ");
@@ -191,8 +202,8 @@ impl Program {
         found
     }
 
-    /// What makes the work less if it is made smaller: the amounts of data, then options whose names do not say what they
-    /// count, then the shape of the model. Batches are left out.
+    /// What makes the work less if it is made smaller: options for how much is worked on at a time, the amounts of data, then
+    /// options whose names do not say what they count, then the shape of the model. The batch of training is left out.
     pub fn amounts(&self) -> Vec<Size> {
         let mut found = self.typed_sizes(may_be_size);
         found.extend(self.sizes_in_code());
@@ -412,12 +423,22 @@ mod tests {
                     p.add_argument('--batch_size', type=int, default=64)\np.add_argument('--test_size', type=int, default=2000)\n\
                     p.add_argument('--batches', type=int, default=200)\np.add_argument('--hidden-size', type=int, default=20)\n\
                     p.add_argument('--gallery', type=int, default=4000)\np.add_argument('--units', type=int, default=256)\n\
-                    p.add_argument('--steps', type=int, default=300)\nx = f(n_rows=4096)\n";
+                    p.add_argument('--steps', type=int, default=300)\np.add_argument('--reindex-batch', type=int, default=256)\n\
+                    x = f(n_rows=4096)\n";
         let amounts = program(text, &[]).amounts();
         let names: Vec<&str> = amounts.iter().map(|size| size.name.as_str()).collect();
         assert_eq!(
             names,
-            ["--test_size", "--batches", "TEST_ROWS", "--gallery", "--hidden-size", "--units", "HIDDEN_ROWS"]
+            [
+                "--reindex-batch",
+                "--test_size",
+                "--batches",
+                "TEST_ROWS",
+                "--gallery",
+                "--hidden-size",
+                "--units",
+                "HIDDEN_ROWS"
+            ]
         );
     }
 

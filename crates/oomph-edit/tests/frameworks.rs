@@ -437,6 +437,45 @@ fn a_function_of_jax_is_given_a_test_set_in_pieces() {
     assert!(in_pieces(text, "params = step").is_err());
 }
 
+#[test]
+fn a_batch_of_named_arrays_is_cut_in_each_of_them() {
+    let text = "import jax\nimport jax.numpy as jnp\n\
+                @jax.jit\ndef evaluate(params, batch, metrics):\n    return losses(params, batch['x'], batch['y']).mean()\n\
+                def embed(params, batch, mask):\n    return (batch[\"x\"] @ params) * mask\n\
+                loss = evaluate(params, batch, metrics)\nfeatures = embed(params, batch, mask)\n";
+    assert_eq!(
+        in_pieces(text, "loss =").unwrap(),
+        [
+            "+rows = len(jax.tree.leaves(batch)[0]) // 16 + 1",
+            "+loss = sum(evaluate(params, jax.tree.map(lambda part: part[row:row + rows], batch), metrics) * \
+             min(rows, len(jax.tree.leaves(batch)[0]) - row) for row in range(0, len(jax.tree.leaves(batch)[0]), rows)) / \
+             len(jax.tree.leaves(batch)[0])",
+        ]
+    );
+    assert_eq!(
+        in_pieces(text, "features =").unwrap(),
+        [
+            "+rows = len(mask) // 16 + 1",
+            "+features = jnp.concatenate([embed(params, jax.tree.map(lambda part: part[row:row + rows], batch), \
+             mask[row:row + rows]) for row in range(0, len(mask), rows)])",
+        ]
+    );
+}
+
+#[test]
+fn a_model_that_an_object_keeps_is_given_a_set_in_pieces() {
+    let text = "import tensorflow as tf\nclass Dice(tf.keras.callbacks.Callback):\n\
+                \x20   def on_epoch_end(self, epoch, logs=None):\n        found = self.model(self.images, training=False)\n";
+    assert_eq!(
+        in_pieces(text, "found =").unwrap(),
+        [
+            "+        rows = len(self.images) // 16 + 1",
+            "+        found = tf.concat([self.model(self.images[row:row + rows], training=False) \
+             for row in range(0, len(self.images), rows)], axis=0)",
+        ]
+    );
+}
+
 /// The lines that `mapped-in-parts` puts in.
 fn in_parts(text: &str, at: &str) -> Result<Vec<String>, String> {
     let changed = where_it_died("mapped-in-parts", text, at)?;

@@ -12,7 +12,7 @@ mod images;
 mod keeping;
 mod lifetime;
 mod optimizers;
-mod own;
+pub(crate) mod own;
 mod parallel;
 mod precision;
 mod trainer;

@@ -67,6 +67,11 @@ pub fn tile(draft: &Draft<'_>) -> Option<Opt> {
 const BATCH: &[&str] =
     &["batchsize", "bs", "batch", "trainbatchsize", "perdevicetrainbatchsize", "microbatchsize", "trainbs", "bsz", "b"];
 
+/// Whether a name is one for the number of samples at a time in training.
+pub fn is_batch_of_training(name: &str) -> bool {
+    BATCH.contains(&squeezed(name.trim_start_matches('-')).as_str())
+}
+
 /// Whether a name is one for how many micro-batches make a step.
 fn accumulates(name: &str) -> bool {
     name.contains("accum") || matches!(name, "itersize" | "gradacc" | "updatefreq")

@@ -156,6 +156,8 @@ fn made_of(program: &Program, model: At<'_>) -> Model {
             [made] if made.node.kind() != "identifier" => Model::File,
             _ => Model::Either,
         },
+        // `args.model` is a name, and `self.model` may be what the object was given.
+        "attribute" if model.text().starts_with("self.") => Model::Either,
         // `"model.onnx"`, `folder / "model.onnx"`, `args.model`
         _ => Model::File,
     }

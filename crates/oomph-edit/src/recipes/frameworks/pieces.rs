@@ -10,6 +10,7 @@ use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import};
 use crate::error::CannotPlace;
 use crate::program::Program;
+use crate::scopes::parameters;
 use crate::source::{At, Source, around, unused, within};
 
 use super::super::cannot;
@@ -34,17 +35,22 @@ impl Names {
         format!("{0}:{0} + {1}", self.first, self.count)
     }
 
-    /// The loop over the pieces of some data.
-    fn over(&self, data: &str) -> String {
-        format!("for {} in range(0, len({data}), {})", self.first, self.count)
+    /// The loop over the pieces of so many samples.
+    fn over(&self, length: &str) -> String {
+        format!("for {} in range(0, {length}, {})", self.first, self.count)
     }
 }
 
-/// What takes the place of an expression, and the data that is cut.
+/// What takes the place of an expression, and how many samples are cut: `len(images)`.
 struct Cut<'a> {
     place: Node<'a>,
     text: String,
-    data: &'a str,
+    length: String,
+}
+
+/// How many samples some data has.
+fn length_of(data: &str) -> String {
+    format!("len({data})")
 }
 
 /// `session.run(names, {"pixels": images})` becomes a run for each piece; the results are joined output by output.
@@ -60,10 +66,10 @@ pub fn onnx_runtime(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         let pairs: Vec<Node<'_>> = (0..count).filter_map(|place| feed.node.named_child(place)).collect();
         let values: Vec<Node<'_>> = pairs.iter().filter_map(|pair| pair.child_by_field_name("value")).collect();
         let whole = values.len() == pairs.len() && values.iter().all(|value| is_data(source, *value));
-        let data = source.of(*values.first().filter(|_| whole)?);
+        let length = length_of(source.of(*values.first().filter(|_| whole)?));
         let run = cut(call, &values, &names);
-        let text = format!("[{numpy}.concatenate(parts) for parts in zip(*({run} {}))]", names.over(data));
-        Some(Cut { place: call.at.node, text, data })
+        let text = format!("[{numpy}.concatenate(parts) for parts in zip(*({run} {}))]", names.over(&length));
+        Some(Cut { place: call.at.node, text, length })
     });
     let Some(found) = found else { return cannot("the line that ran out gives no session a whole array") };
     if known.is_none() {
@@ -93,9 +99,9 @@ pub fn tensorflow(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         if trains || !is_model(draft.program, &call) {
             return None;
         }
-        let data = statement.source.of(first);
-        let text = join(format!("{} {}", cut(call, &[first], &names), names.over(data)));
-        Some(Cut { place: call.at.node, text, data })
+        let length = length_of(statement.source.of(first));
+        let text = join(format!("{} {}", cut(call, &[first], &names), names.over(&length)));
+        Some(Cut { place: call.at.node, text, length })
     });
     let Some(found) = found.or_else(|| pairs(statement, &names, join)) else {
         return cannot("the line that ran out gives no model a whole set");
@@ -113,8 +119,17 @@ pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         let function = function_of(draft.program, &call)?;
         let given = call.positional();
         let samples: Vec<Node<'_>> =
-            given.into_iter().filter(|node| is_data(source, *node) && !is_state(source.of(*node))).collect();
-        let data = source.of(*samples.first()?);
+            given.iter().copied().filter(|node| is_data(source, *node) && !is_state(source.of(*node))).collect();
+        // What the function takes by names, as `batch["image"]`, has its samples in each of its entries.
+        let named: Vec<Node<'_>> = {
+            let parameters = parameters(function);
+            let by_name = |node: &&Node<'_>| {
+                let parameter = given.iter().position(|one| one == *node).and_then(|at| parameters.get(at));
+                parameter.is_some_and(|(parameter, _)| takes_by_name(function.text(), parameter))
+            };
+            samples.iter().filter(by_name).copied().collect()
+        };
+        let array = samples.iter().find(|node| !named.contains(node)).map(|node| source.of(*node));
         // What a step of a training gives back replaces what it was given.
         let target = around(call.at.node)
             .find(|node| node.kind() == "assignment")
@@ -127,19 +142,28 @@ pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         if replaces || function.text().contains("grad(") && reduced != Some(Reduced::Means) {
             return None;
         }
-        let (one, over) = (cut(call, &samples, &names), names.over(data));
-        let size = format!("len({data}[{}])", names.slice());
-        let text = match (reduced, alias(source, "jax")) {
-            (Some(Reduced::Mean), _) => format!("sum({one} * {size} {over}) / len({data})"),
+        let jax = alias(source, "jax");
+        let (length, size) = match (array, jax) {
+            (Some(data), _) => (length_of(data), format!("len({data}[{}])", names.slice())),
+            (None, Some(jax)) => {
+                let length = length_of(&format!("{jax}.tree.leaves({})[0]", source.of(*samples.first()?)));
+                (length.clone(), format!("min({}, {length} - {})", names.count, names.first))
+            }
+            (None, None) => return None,
+        };
+        let whole = |node: &Node<'_>| named.contains(node).then_some(jax).flatten();
+        let (one, over) = (cut_trees(call, &samples, &names, whole), names.over(&length));
+        let text = match (reduced, jax) {
+            (Some(Reduced::Mean), _) => format!("sum({one} * {size} {over}) / {length}"),
             (Some(Reduced::Sum), _) => format!("sum({one} {over})"),
             (Some(Reduced::Means), Some(jax)) => format!(
                 "{jax}.tree.map(lambda *parts: sum(parts), \
-                 *({jax}.tree.map(lambda part: part * {size} / len({data}), {one}) {over}))"
+                 *({jax}.tree.map(lambda part: part * {size} / {length}, {one}) {over}))"
             ),
             (Some(Reduced::Means), None) => return None,
             (None, _) => join(format!("{one} {over}")),
         };
-        Some(Cut { place: call.at.node, text, data })
+        Some(Cut { place: call.at.node, text, length })
     });
     let Some(found) = found.or_else(|| pairs(statement, &names, join)) else {
         return cannot("the line that ran out gives no function a whole set");
@@ -176,19 +200,42 @@ fn once_and_within(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
 
 /// The text of a call with a slice of each of these arguments.
 fn cut(call: Call<'_>, arguments: &[Node<'_>], names: &Names) -> String {
+    cut_trees(call, arguments, names, |_| None)
+}
+
+/// The same, where `tree` names the module `jax` for an argument of which each entry is to be cut.
+fn cut_trees<'a>(
+    call: Call<'_>,
+    arguments: &[Node<'_>],
+    names: &Names,
+    tree: impl Fn(&Node<'_>) -> Option<&'a str>,
+) -> String {
     let mut text = call.at.text().to_owned();
     let start = call.at.node.start_byte();
     for node in arguments.iter().rev() {
-        text.insert_str(node.end_byte() - start, &format!("[{}]", names.slice()));
+        let place = node.start_byte() - start..node.end_byte() - start;
+        match tree(node) {
+            Some(jax) => {
+                let data = &text[place.clone()];
+                let map = format!("{jax}.tree.map(lambda part: part[{}], {data})", names.slice());
+                text.replace_range(place, &map);
+            }
+            None => text.insert_str(place.end, &format!("[{}]", names.slice())),
+        }
     }
     text
 }
 
-/// Whether a call is that of something that the program made and that is not a function of its own: a model.
+/// Whether a function takes a parameter's entries by names: `batch["image"]`.
+fn takes_by_name(function: &str, parameter: &str) -> bool {
+    ['"', '\''].iter().any(|quote| function.contains(&format!("{parameter}[{quote}")))
+}
+
+/// Whether a call is that of something that the program made and that is not a function of its own: a model. So is what is
+/// asked whether it trains, as `self.model(images, training=False)` of a callback.
 fn is_model(program: &Program, call: &Call<'_>) -> bool {
-    call.function.kind() == "identifier"
-        && !program.assigned(call.path()).is_empty()
-        && function_of(program, call).is_none()
+    let made = call.function.kind() == "identifier" && !program.assigned(call.path()).is_empty();
+    (made || call.value("training").is_some()) && function_of(program, call).is_none()
 }
 
 /// Whether an argument may be samples: a name, an attribute, or an entry of a dictionary such as `test["image"]`.
@@ -216,11 +263,11 @@ fn pairs<'a>(statement: At<'a>, names: &Names, join: impl Fn(String) -> String) 
         (source.of(rows) == ":" && is_new).then_some((value, rows))
     });
     let (value, rows) = cut?;
-    let data = source.of(value);
+    let length = length_of(source.of(value));
     let mut text = source.of(place).to_owned();
     let start = place.start_byte();
     text.replace_range(rows.start_byte() - start..rows.end_byte() - start, &names.slice());
-    Some(Cut { place, text: join(format!("{text} {}", names.over(data))), data })
+    Some(Cut { place, text: join(format!("{text} {}", names.over(&length))), length })
 }
 
 /// Writes the pieces, and above them how many samples there are in each.
@@ -231,7 +278,7 @@ fn write(draft: &mut Draft<'_>, statement: At<'_>, names: &Names, cut: &Cut<'_>)
         return cannot("the line that ran out holds other statements too");
     };
     let indentation = source.indentation(statement.node);
-    let line = format!("{indentation}{} = len({}) // {by} + 1{}", names.count, cut.data, source.newline());
+    let line = format!("{indentation}{} = {} // {by} + 1{}", names.count, cut.length, source.newline());
     draft.edit(statement.file, Way::Code, Edit::insert(lines.start, line));
     draft.edit(statement.file, Way::Code, Edit::replace(cut.place, cut.text.clone()));
     Ok(())

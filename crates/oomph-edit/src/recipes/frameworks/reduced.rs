@@ -53,6 +53,7 @@ pub fn is_state(name: &str) -> bool {
         "stats",
         "layers",
         "cfg",
+        "metric",
     ];
     let name = name.to_lowercase();
     WORDS.iter().any(|word| name.contains(word))

@@ -121,7 +121,11 @@ fn repeated_functions(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         // A step of the training is called on its own result too, in a loop of the main program.
         let traced = function_of(at.node).is_some_and(|function| !at.source.of(function).contains("value_and_grad"));
         if left.kind() == "identifier" && on_itself && own && traced && in_loop(at.node) {
-            let edit = Edit::replace(call.function, format!("{jax}.checkpoint({})", call.path()));
+            let fixed = match fixed_places(&call, &names_fixed_anywhere(program)).as_slice() {
+                [] => String::new(),
+                places => format!(", static_argnums={}", tuple(places)),
+            };
+            let edit = Edit::replace(call.function, format!("{jax}.checkpoint({}{fixed})", call.path()));
             draft.edit(at.file, Way::Code, edit);
         }
     }
@@ -164,12 +168,23 @@ fn fixed_arguments(program: &Program, gradient: &Call<'_>) -> Vec<usize> {
     };
     let Some(outer) = outer.or_else(named) else { return Vec::new() };
     let fixed = function_of(outer.at.node).map(|function| fixed_names(outer.at.with(function))).unwrap_or_default();
+    fixed_places(&outer, &fixed)
+}
+
+/// The places of a call's arguments that are plain values of Python: written out, or names that are known to be.
+fn fixed_places(call: &Call<'_>, fixed: &[String]) -> Vec<usize> {
     let is_fixed = |node: &Node<'_>| {
-        let text = outer.at.source.of(*node);
+        let text = call.at.source.of(*node);
         matches!(node.kind(), "integer" | "true" | "false" | "none" | "string") || fixed.iter().any(|name| name == text)
     };
-    let given = outer.positional().into_iter().enumerate();
+    let given = call.positional().into_iter().enumerate();
     given.filter(|(_, node)| is_fixed(node)).map(|(place, _)| place).collect()
+}
+
+/// The names of what any compiled function of the program takes as a plain value: the functions that it hands it on to call
+/// it the same.
+fn names_fixed_anywhere(program: &Program) -> Vec<String> {
+    program.all("function_definition").into_iter().flat_map(fixed_names).collect()
 }
 
 /// The arguments that a compiled function takes as plain values: `static_argnums` and `static_argnames` of its decorator.

@@ -46,7 +46,7 @@ impl Search<'_> {
         let Some(edits) = &self.applier.edits else { return Vec::new() };
         let series = |mut size: Size| {
             // How much there is of it is part of what the program answers.
-            size.keeps_the_result = false;
+            size.keeps_the_result = size.is_at_a_time();
             let old = size.value;
             let at = Sized { written: Written::InProgram(size), value: old, old };
             much_smaller(old).filter_map(|value| self.resized(&at, value)).collect()
