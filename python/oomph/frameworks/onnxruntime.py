@@ -89,7 +89,16 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
                 if 0 < limit < 1 << 62:
                     card = int(options.get("device_id") or 0)
                     self.limits[card] = {"bytes": limit, "scales": protocol.LIMIT_FIXED}
+            else:
+                self._see_misspelt(name)
         return names
+
+    def _see_misspelt(self, name):
+        """ONNX Runtime takes the CPU in the place of a provider that it does not know."""
+        meant = {known.lower(): known for known in _ON_CARDS}.get(str(name).lower())
+        if meant is not None:
+            self.record.fallback = "ONNX Runtime knows no %s, and the CPU did the work; it is spelt %s" % (name, meant)
+            self.record.write()
 
     def compare(self, wanted: list[str] | None, session: Any) -> None:
         """Say so where a session has none of the providers that it asked for."""
