@@ -39,6 +39,32 @@ class StepCounter:
         return True
 
 
+class Growth:
+    """Whether what lies on a card grows from step to step, while the peak has not moved yet."""
+
+    MARKS = 16
+
+    def __init__(self) -> None:
+        self._held: list[tuple[int, int]] = []
+        self._every = 1
+
+    def after_step(self, count: int, held: int) -> None:
+        """Note that `held` bytes are there after step `count`."""
+        if count % self._every == 0:
+            self._held.append((count, held))
+            if len(self._held) == 2 * self.MARKS:
+                self._held = self._held[1::2]
+                self._every *= 2
+
+    def per_step(self) -> int:
+        """How many bytes each step leaves behind: 0 where it is not so in each part of the later half of the steps."""
+        marks = self._held[len(self._held) // 2 :]
+        if len(marks) < self.MARKS // 2:
+            return 0
+        grown = [(after[1] - before[1]) // (after[0] - before[0]) for before, after in zip(marks, marks[1:])]
+        return min(grown) if min(grown) > 0 and max(grown) < 2 * min(grown) else 0
+
+
 class StopRule:
     """Decides after which optimizer step a run has shown what it needs."""
 

@@ -45,6 +45,7 @@ class TensorFlowWatcher(FrameworkWatcher):
         self.loops = KerasLoops(self)
         self.config = config
         self.new_run()
+        self.growth = stop.Growth()
         self._began: float | None = None
         """When the first step of a loop of the program's own was done."""
         self._calls = threading.local()
@@ -107,6 +108,13 @@ class TensorFlowWatcher(FrameworkWatcher):
                 "TensorFlow took memory as the program needed it (oomph set TF_FORCE_GPU_ALLOW_GROWTH=true); by default "
                 "it takes nearly all of a card at its start, whatever the program needs."
             )
+        elif growth is None:
+            if not any(dict(getattr(context, "_memory_growth_map", None) or {}).values()):
+                self.record.preallocates = True
+                self.record.warn(
+                    "TensorFlow took nearly all of the card at its start, as it does by default: a pool that grew as the "
+                    "program needed it had too little in one piece. What the program needs is the allocated memory."
+                )
         elif growth != "true":
             self.record.preallocates = True
             self.record.warn(
@@ -213,6 +221,7 @@ class TensorFlowWatcher(FrameworkWatcher):
                 return
             peaks = self.peaks()
             reason = self.rule.after_step(self.counter.steps, [peaks[index][1] for index in sorted(peaks)])
+            self.growth.after_step(self.counter.steps, sum(held for _, held in self.present().values()))
             now = time.monotonic()
             self._began = now if self._began is None else self._began
             # What comes after the loop may need more: it is left out only where the time does not reach it.
@@ -227,6 +236,13 @@ class TensorFlowWatcher(FrameworkWatcher):
             if reason == "peak-stable":
                 why = "the loop of the program's own cannot be shortened, so what comes after it was not run"
                 self.record.left_out = [{"phase": "what follows the training loop", "why": why, "certain": True}]
+                grown = self.growth.per_step()
+                if grown:
+                    why = (
+                        "each step left %.2f MiB on the card, %d steps were run, and nothing says how many there are or "
+                        "whether what keeps it has a bound" % (grown / 2.0**20, self.counter.steps)
+                    )
+                    self.record.left_out.insert(0, {"phase": "the rest of the training loop", "why": why, "certain": True})
             ends.stop(self.record, reason)
 
 
