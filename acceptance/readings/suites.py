@@ -65,6 +65,7 @@ ROWS = {
     "jax unet": Row("jax_unet.py", "3GiB", "pictures = sample(params, noise)"),
     "jax history": Row("jax_history.py", "4GiB", "= step_fn(params, x, y)", ("full", "too-large", "leak")),
     "jax distances": Row("jax_distances.py 6000", "6GiB", "differences = features"),
+    "jax gaussian": Row("jax_gaussian.py", "4500MiB"),
     "jax vae": Row("jax_vae.py", "2GiB"),
     "keras words": Row("keras_words.py", "4GiB", "model.fit(dataset(args, 8)"),
     "keras evaluation": Row("keras_validation.py --test-batch-size 2048", "3GiB", "model.evaluate("),

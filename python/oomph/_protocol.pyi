@@ -296,6 +296,7 @@ HookConfig = TypedDict(
         "history_entries": "NotRequired[Union[int, None]]",
         "names": "NotRequired[bool]",
         "network": "NotRequired[Network]",
+        "pools": "NotRequired[Pools]",
         "program_root": "str",
         "random_weights": "bool",
         "ranks": "NotRequired[Union[str, None]]",
@@ -739,6 +740,8 @@ Pool = TypedDict(
         "peak_bytes": "int",
     },
 )
+
+Pools = Union[Literal["as-needed"], Literal["always-as-needed"], Literal["as-on-a-card"]]
 
 RefusalSchema = Literal["oomph.device-refusal/1"]
 

@@ -35,6 +35,7 @@ _DEFAULTS: HookConfig = {
     "ranks": None,
     "routing": "balanced",
     "unknown_sizes": "most",
+    "pools": "as-needed",
     "batches": "longest",
     "guard": None,
     "reads": False,

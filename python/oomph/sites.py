@@ -242,6 +242,12 @@ _STEP_NAMES = ("training_step", "_inner_training_loop")
 _OWN_EVAL = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test)(?:_|$)")
 """What programs call the functions in which they evaluate."""
 
+
+def is_named_for_evaluation(name: str | None) -> bool:
+    """Whether a function is called as programs call those that evaluate and do not train."""
+    return bool(name and _OWN_EVAL.search(name) and "train" not in name)
+
+
 TRAINING_STEP: Literal["training step"] = "training step"
 """What a frame of a trainer's training step says: whatever runs in it evaluates nothing, with gradients or without."""
 

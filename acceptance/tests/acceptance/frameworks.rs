@@ -34,6 +34,7 @@ const SMALL_DECODER: &[&str] = &[
 type Test = fn() -> Result<()>;
 
 const TESTS: &[(&str, &str, Test)] = &[
+    ("jax", "a-pool-is-whole-as-on-a-card", jax_whole_pool),
     ("jax", "peaks-are-jax-s-own", jax_fits),
     ("jax", "a-full-card-is-reported-with-the-line-and-the-need", jax_oom),
     ("jax", "a-preallocated-pool-is-not-the-need", jax_preallocated),
@@ -152,6 +153,16 @@ fn jax_fits() -> Result<()> {
     }
     ensure!(warns(&report, "XLA_PYTHON_CLIENT_PREALLOCATE=false"), "it is not said that the pool grew");
     Ok(())
+}
+
+/// 3 GiB in two pieces fit in the 3.3 GiB that JAX takes at its start, and not in a pool that has grown before.
+fn jax_whole_pool() -> Result<()> {
+    let program = ["acceptance/programs/frameworks/jax_gaussian.py"];
+    let (finished, report) = with_vram(4500 * MIB, JAX, &program)?;
+    finished.ensure(report["verdict"] == "fits", format!("the verdict is {}", report["verdict"]))?;
+    ensure!(report["devices"][0]["pool"]["preallocated"] == true, "{}", report["devices"][0]["pool"]);
+    let (finished, report) = with_vram(3800 * MIB, JAX, &program)?;
+    dies_at(&finished, &report, program[0], "mean, covariance = posterior(")
 }
 
 fn jax_oom() -> Result<()> {

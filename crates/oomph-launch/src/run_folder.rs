@@ -413,6 +413,7 @@ pub(crate) mod tests {
             routing: Default::default(),
             batches: Default::default(),
             unknown_sizes: Default::default(),
+            pools: Default::default(),
             guard: None,
             reads: false,
             bytecode: None,

@@ -66,6 +66,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             routing: Default::default(),
             batches: Default::default(),
             unknown_sizes: Default::default(),
+            pools: Default::default(),
             guard: None,
             reads: false,
             bytecode: None,

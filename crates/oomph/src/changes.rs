@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use oomph_launch::{HookRemedy, UnknownSizes};
+use oomph_launch::{HookRemedy, Pools, UnknownSizes};
 use oomph_remedy::rewrite;
 
 /// What is different from the program as it was typed.
@@ -22,6 +22,8 @@ pub struct Changes {
     pub files: BTreeMap<String, String>,
     /// Which end is taken of sizes that nobody computed.
     pub unknown_sizes: UnknownSizes,
+    /// How the pools of JAX and TensorFlow take memory.
+    pub pools: Pools,
     /// Files of the program's code that are run with another text, by their absolute paths.
     pub edited: BTreeMap<PathBuf, String>,
 }
@@ -35,6 +37,7 @@ impl Changes {
             remedies: Vec::new(),
             files: BTreeMap::new(),
             unknown_sizes: UnknownSizes::Most,
+            pools: Pools::AsNeeded,
             edited: BTreeMap::new(),
         }
     }

@@ -12,16 +12,17 @@ use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, WriteFloor, render_dry_run};
 
 use crate::assemble::{assemble, used_a_gpu, worst};
+use crate::changes::Changes;
 use crate::cli::DryRunArgs;
 use crate::html::{self, Shown, Writing};
 use crate::observation::Observation;
 use crate::output::Form;
 use crate::program::Program;
 use crate::recordings::{self, ProcessMemory};
-use crate::run_context::{Ended, RunContext};
+use crate::run_context::{Ended, RunContext, RunRequest};
 use crate::status;
 use crate::trial::Stop;
-use crate::{activity, explain, export, grown, needs, output, recovered, unsure, whose};
+use crate::{activity, explain, export, grown, needs, output, recovered, unsure, whole_pool, whose};
 
 /// The signal of Ctrl-C.
 const SIGINT: i32 = 2;
@@ -51,15 +52,10 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
 
     let form = args.format.form();
     let output = if form == Form::Text { Output::Inherit } else { Output::StdoutToStderr };
-    let mut signal = None;
-    let mut first = match context.observe(&program.cards, output, args.snapshot.as_deref())? {
-        Ended::Observed(observation) => observation,
-        // A server goes on until it is interrupted, so that this is how one asks for its answer.
-        Ended::Interrupted(SIGINT, Some(seen)) if used_a_gpu(&seen) => {
-            signal = Some(SIGINT);
-            seen
-        }
-        Ended::Interrupted(signal, _) => return Ok(status::interrupted(signal)),
+    let tell = |line: &str| output::tell(&format!("oomph: {line}"), quiet);
+    let (mut first, mut signal) = match first_run(&context, output, args.snapshot.as_deref(), &tell)? {
+        Ok(seen) => seen,
+        Err(signal) => return Ok(status::interrupted(signal)),
     };
     if first.memory.is_empty() && (args.snapshot.is_some() || args.trace.is_some()) {
         first.warnings.push("no process used the GPU, so no recording was written".into());
@@ -67,7 +63,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     let mut report = assemble(&program.cards, &first, None);
     let mut probed = !args.no_probe && signal.is_none();
     if probed {
-        match needs::answer(&context, &first, &report, &|line| output::tell(&format!("oomph: {line}"), quiet)) {
+        match needs::answer(&context, &first, &report, &tell) {
             Ok(answered) => report = answered,
             // What the first run showed is known.
             Err(Stop::Interrupted(SIGINT)) => {
@@ -79,7 +75,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         }
     }
     if probed {
-        match unsure::ask(&context, &first, &mut report, &|line| output::tell(&format!("oomph: {line}"), quiet)) {
+        match unsure::ask(&context, &first, &mut report, &tell) {
             Ok(()) => {}
             Err(Stop::Interrupted(SIGINT)) => signal = Some(SIGINT),
             Err(Stop::Interrupted(signal)) => return Ok(status::interrupted(signal)),
@@ -111,6 +107,41 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         Verdict::Failed if report.fault.is_some() => status::USAGE,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
+}
+
+/// The run that the answer is about, with the signal that ended it, if one did; the signal alone where there is nothing to
+/// answer. Its recordings are copied to `keep`.
+type FirstRun = std::result::Result<(Box<Observation>, Option<i32>), i32>;
+
+fn first_run(
+    context: &RunContext,
+    output: Output,
+    keep: Option<&Path>,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<FirstRun> {
+    let program = &context.program;
+    let first = match context.observe(&program.cards, output, keep)? {
+        Ended::Observed(observation) => observation,
+        // A server goes on until it is interrupted, so that this is how one asks for its answer.
+        Ended::Interrupted(SIGINT, Some(seen)) if used_a_gpu(&seen) => return Ok(Ok((seen, Some(SIGINT)))),
+        Ended::Interrupted(signal, _) => return Ok(Err(signal)),
+    };
+    let changes = Changes::none(&program.command);
+    let request = RunRequest {
+        changes: &changes,
+        cards: &program.cards,
+        output,
+        timeout: program.timeout,
+        history: program.history,
+        keep,
+        give_up: None,
+        writes: false,
+    };
+    match whole_pool::instead_of(*first, context, &request, tell) {
+        Ok(run) => Ok(Ok((Box::new(run), None))),
+        Err(Stop::Interrupted(signal)) => Ok(Err(signal)),
+        Err(Stop::Failed(error)) => Err(error),
+    }
 }
 
 /// What the program died of, where that was a request of one of its lines.

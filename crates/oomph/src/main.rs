@@ -68,6 +68,7 @@ mod tune;
 mod unsure;
 mod view;
 mod watch;
+mod whole_pool;
 mod whose;
 
 use std::process::ExitCode;

@@ -4,7 +4,9 @@
 //! little of what the program needs; what was allocated of it does, and how much the framework would take of the card.
 
 use oomph_launch::{HookReport, LimitScales};
-use oomph_report::{DeviceReport, Peak, Pool, PoolScale};
+use oomph_report::{DeviceReport, DryRunReport, Peak, Pool, PoolScale};
+
+use crate::cards::Card;
 
 /// The pool of a process on a device; `None` for PyTorch's, which takes what it needs.
 pub fn of(hook: &HookReport, device: u32) -> Option<Pool> {
@@ -63,6 +65,32 @@ pub fn least_capacity(pool: &Pool, seen: u64, allocated: u64) -> Option<u64> {
     }
 }
 
+/// Whether a program that died on `cards` may live there with a pool that is taken whole at the start, as its framework does by
+/// itself: one that grows in parts can have enough in all, and too little in one piece.
+pub fn may_be_in_pieces(report: &DryRunReport, cards: &[Card]) -> bool {
+    let may_be = |device: &DeviceReport, card: &Card| {
+        let oom = device.oom.as_ref().filter(|oom| !oom.forecast)?;
+        let wanted = oom.allocated_bytes.unwrap_or(0).saturating_add(oom.requested_bytes);
+        Some(would_hold(device.pool.as_ref()?, card.capacity_bytes()?, wanted))
+    };
+    report.devices.iter().zip(cards).any(|(device, card)| may_be(device, card).unwrap_or(false))
+}
+
+/// Whether a pool that grew would hold `wanted` bytes of a card of `capacity` bytes if it were one piece.
+fn would_hold(pool: &Pool, capacity: u64, wanted: u64) -> bool {
+    !pool.preallocated && wanted <= limit_on(pool, capacity, capacity)
+}
+
+/// The part of a card that a pool may take at most, in percent: the remedy `larger-pool-share` sets it.
+const LARGEST_SHARE: u64 = 95;
+
+/// Whether a pool that takes a share of each card would hold `allocated` bytes on one of `capacity` bytes, if the share were as
+/// large as it can be.
+pub fn holds_with_a_larger_share(device: &DeviceReport, allocated: u64, capacity: u64) -> bool {
+    let is_share = device.pool.as_ref().is_some_and(|pool| pool.scales == PoolScale::Share);
+    is_share && allocated <= capacity / 100 * LARGEST_SHARE
+}
+
 /// What the program itself lets the pool take of a card of `capacity` bytes, where that is less than the card.
 pub fn own_limit(device: &DeviceReport, capacity: u64) -> Option<u64> {
     let pool = device.pool.as_ref().filter(|pool| pool.scales == PoolScale::Fixed)?;
@@ -106,6 +134,13 @@ mod tests {
         let pool = pool(GIB, PoolScale::Fixed);
         assert_eq!(limit_on(&pool, 24 * GIB, 80 * GIB), GIB);
         assert_eq!((least_capacity(&pool, 24 * GIB, GIB), least_capacity(&pool, 24 * GIB, GIB + 1)), (Some(0), None));
+    }
+
+    #[test]
+    fn only_a_pool_that_grew_may_do_better_whole() {
+        let grown = pool(3 * GIB, PoolScale::Share);
+        assert!(would_hold(&grown, 4 * GIB, 3 * GIB) && !would_hold(&grown, 4 * GIB, 3 * GIB + 1));
+        assert!(!would_hold(&Pool { preallocated: true, ..grown }, 4 * GIB, GIB));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    CacheDir, Hold, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Prepared, Problem, ProgramKind,
-    Request, RunFolder, Runtime, StopMode, handle_signals, host_memory_bytes, missing_libraries, nearest_cudnn,
-    prepare,
+    CacheDir, Hold, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Pools, Prepared, Problem,
+    ProgramKind, Request, RunFolder, Runtime, StopMode, handle_signals, host_memory_bytes, missing_libraries,
+    nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 use oomph_report::{WriteFloor, Writes, WrittenFile};
@@ -192,6 +192,7 @@ impl RunContext {
             routing: program.routing,
             batches: program.batches,
             unknown_sizes: changes.unknown_sizes,
+            pools: if cards.iter().all(|card| card.unbounded) { Pools::AlwaysAsNeeded } else { changes.pools },
             guard: None,
             reads: program.reads,
             bytecode: self.cache.bytecode(),

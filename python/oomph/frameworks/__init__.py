@@ -45,13 +45,23 @@ set_here: dict[str, tuple[str, str]] = {}
 
 
 def _grow(framework, variable, value):
-    """Have a framework take memory as the program needs it, unless the user has decided.
+    """Have a framework take memory as the program needs it, unless the user has decided or the run is to see it otherwise.
 
     A pool that takes most of the card at its start hides what the program needs.
     """
-    if not os.environ.get(variable):
-        os.environ[variable] = value
-        set_here[framework] = (variable, value)
+
+    def settle():
+        pools = hook.config["pools"]
+        if pools == "as-on-a-card":
+            if set_here.pop(framework, None) is not None:
+                os.environ.pop(variable, None)
+        elif pools == "always-as-needed" or not os.environ.get(variable):
+            os.environ[variable] = value
+            set_here[framework] = (variable, value)
+
+    settle()
+    # The fork server imports for runs of all kinds.
+    hook.in_new_run(settle)
 
 
 def _do_not_measure():

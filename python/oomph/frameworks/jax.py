@@ -126,6 +126,13 @@ class JaxWatcher(FrameworkWatcher):
         """Keras evaluates and predicts with JAX as well."""
         return keras_phase(frames) or super().phase(())
 
+    def _facts(self, cause, site, frames):
+        facts = super()._facts(cause, site, frames)
+        if facts["phase"] == protocol.PHASE_OTHER and sites.is_named_for_evaluation(facts["model"]):
+            # `jit_eval_step` is all that is compiled of it, and its error comes where the result is read.
+            facts["phase"] = protocol.PHASE_EVAL
+        return facts
+
     def hear_errors(self, errors: Library) -> None:
         """Its errors are all of one class, which older versions do not name."""
         self.hear(*filter(None, [getattr(errors, "JaxRuntimeError", None)]))
@@ -289,6 +296,12 @@ def _say_how_it_grows(record):
         )
     elif preallocate not in ("false", "False", "0"):
         record.preallocates = True
+        if given("XLA_PYTHON_CLIENT_PREALLOCATE") is None:
+            record.warn(
+                "JAX took its part of the card at the start, as it does by default: a pool that grew as the program needed "
+                "it had too little in one piece. What the program needs is the allocated memory."
+            )
+            return
         record.warn(
             "JAX preallocated its pool because XLA_PYTHON_CLIENT_PREALLOCATE=%s is set; what the program needs is the "
             "allocated memory." % preallocate

@@ -12,11 +12,13 @@ use crate::{Document, LimitScales, Phase, RemedyState, Schema, Stopped};
 mod doubt;
 mod followed;
 mod guard;
+mod pools;
 mod program;
 
 pub use doubt::{HookHostShortage, HookUnknownSize, UnknownSizes};
 pub use followed::{HookFollowedLoop, HookGrowth, HookHolder, HookPhase, HookUnreached};
 pub use guard::{Guard, HookBatchSize, HookCheckpoint, HookHeld, HookMemoryNow, HookProgress};
+pub use pools::Pools;
 pub use program::{
     HookBlocks, HookKept, HookLoader, HookLoop, HookModel, HookOptimizer, HookPipeline, HookProgram, HookTrainer,
     HookTrainerArguments,
@@ -77,6 +79,9 @@ pub struct HookConfig {
     /// Which end is taken of a size that depends on values that were never computed.
     #[serde(default, skip_serializing_if = "UnknownSizes::are_most")]
     pub unknown_sizes: UnknownSizes,
+    /// How the pools of JAX and TensorFlow take memory.
+    #[serde(default, skip_serializing_if = "Pools::are_as_needed")]
+    pub pools: Pools,
     /// What a run that counts does in addition; `None` in a dry run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guard>,
@@ -505,6 +510,7 @@ mod tests {
             routing: Routing::Balanced,
             batches: Batches::Longest,
             unknown_sizes: UnknownSizes::Most,
+            pools: Pools::AsNeeded,
             guard: None,
             reads: false,
             bytecode: None,

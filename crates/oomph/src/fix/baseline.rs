@@ -12,6 +12,7 @@ use crate::changes::Changes;
 use crate::observation::Observation;
 use crate::run_context::{Ended, RunRequest};
 use crate::trial::{Runner, Stop};
+use crate::whole_pool;
 
 /// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
 /// long as it took to die on the card. Cut short it says nothing of owners, so it is given time.
@@ -57,10 +58,10 @@ impl Baseline<'_> {
         self.runner.prepare(self.cards);
         if self.runner.jobs() > 1 {
             tell("the unmodified program");
-            return self.at_the_same_time();
+            return self.at_the_same_time(tell);
         }
         tell("the unmodified program");
-        let first = self.on_the_cards()?;
+        let first = self.settled(self.on_the_cards()?, tell)?;
         let time_limit = self.time_limit(first.elapsed);
         let mut probe = None;
         if self.is_too_much(&first) {
@@ -70,7 +71,7 @@ impl Baseline<'_> {
         Ok(Seen { first, probe, time_limit })
     }
 
-    fn at_the_same_time(&self) -> Result<Seen, Stop> {
+    fn at_the_same_time(&self, tell: &(dyn Fn(&str) + Sync)) -> Result<Seen, Stop> {
         let give_up = AtomicBool::new(false);
         let (first, probe) = std::thread::scope(|scope| {
             let probing = scope.spawn(|| self.runner.perform(&self.probe(self.timeout, Some(&give_up))));
@@ -87,14 +88,22 @@ impl Baseline<'_> {
             let lost = || Err(anyhow::anyhow!("a run ended without an answer"));
             (first, probing.join().unwrap_or_else(|_| lost()))
         });
-        let first = first?;
+        let first = self.settled(first?, tell)?;
         let time_limit = self.time_limit(first.elapsed);
         let probe = if self.is_too_much(&first) { Some(observed(probe.map_err(Stop::Failed)?)?) } else { None };
         Ok(Seen { first, probe, time_limit })
     }
 
     fn on_the_cards(&self) -> Result<Observation, Stop> {
-        observed(self.runner.run(self.changes, self.cards, self.timeout).map_err(Stop::Failed)?)
+        observed(self.runner.perform(&self.plain()).map_err(Stop::Failed)?)
+    }
+
+    fn settled(&self, first: Observation, tell: &(dyn Fn(&str) + Sync)) -> Result<Observation, Stop> {
+        whole_pool::instead_of(first, self.runner, &self.plain(), tell)
+    }
+
+    fn plain(&self) -> RunRequest<'_> {
+        RunRequest { cards: self.cards, history: false, ..self.probe(self.timeout, None) }
     }
 
     fn probe<'a>(&'a self, timeout: Option<Duration>, give_up: Option<&'a AtomicBool>) -> RunRequest<'a> {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use oomph_launch::{HookProgram, ProgramKind};
-use oomph_remedy::search::{Bench, Candidate, Fix, Forecast, Found, Mix, Ran, search};
+use oomph_remedy::search::{Bench, Candidate, Dose, Fix, Forecast, Found, Mix, Ran, search};
 use oomph_remedy::{Catalogue, Operation, Remedy, Task};
 use oomph_report::{DryRunReport, Verdict};
 
@@ -30,12 +30,16 @@ use crate::needs;
 use crate::pool;
 use crate::run_context::RunContext;
 use crate::trial::{Runner, Stop};
+use crate::whole_pool;
 
 /// How long is searched where nobody says how long.
 const LEAST_TIME: Duration = Duration::from_secs(60);
 
 /// Who waited for a program that takes long waits for this many more runs of it: fewer say little about what would help.
 const RUNS: u32 = 6;
+
+/// Lets the pool of a framework take more of the card.
+const POOL: &str = "larger-pool-share";
 
 /// How many fixes are looked for at least where those that answer the cause are fewer: one alone may not suit.
 const FEWEST: usize = 2;
@@ -70,6 +74,8 @@ struct Tried<'t, 'a> {
     causes: &'t [Candidate<'a>],
     /// What an engine lacks that runs out.
     lack: Option<Lack>,
+    /// Whether the card has enough for what the pool may not take of it.
+    pool_is_small: bool,
 }
 
 /// What the trials have found.
@@ -89,6 +95,7 @@ impl<'a> Search<'_, 'a> {
         let changes = Changes::none(&context.program.command);
         let (cards, timeout) = (wanted.cards.as_slice(), context.program.timeout);
         let unlimited: Vec<Card> = cards.iter().map(Card::without_limit).collect();
+        let on_cards = whole_pool::as_on_a_card(&changes);
         let accept_recovered = wanted.accept_recovered;
         let baseline = Baseline { runner, changes: &changes, cards, unlimited: &unlimited, timeout, accept_recovered };
         let Seen { first, probe, time_limit } = baseline.see(tell)?;
@@ -98,7 +105,7 @@ impl<'a> Search<'_, 'a> {
         };
         let needs = needs::Search {
             runner,
-            changes: &changes,
+            changes: &on_cards,
             cards,
             unlimited: &probe,
             died: true,
@@ -113,8 +120,7 @@ impl<'a> Search<'_, 'a> {
     /// Searches for changes that make a program fit.
     fn answer_for(&self, mut unmodified: Unmodified<'_>, unlimited: Unlimited<'_>) -> Result<Answer, Stop> {
         let Self { context, wanted, start, .. } = *self;
-        let command = &context.program.command;
-        let full = unmodified.report();
+        let (command, full) = (&context.program.command, unmodified.report());
         let (owners, program) = (unmodified.owners(&full), unmodified.program());
         let fullest = unmodified.fullest();
         let card = wanted.cards.get(fullest).or(wanted.cards.first());
@@ -160,7 +166,8 @@ impl<'a> Search<'_, 'a> {
         bench.always = always.clone();
         let causes = phases::first(&candidates, &situation, evaluates && known.oom.is_some());
         let lack = engine::lack(unmodified.first, &known, &situation);
-        let tried = Tried { candidates: &candidates, causes: &causes, lack };
+        let pool_is_small = unmodified.pool_is_small(&full, limit_bytes);
+        let tried = Tried { candidates: &candidates, causes: &causes, lack, pool_is_small };
         let Searched { mut found, stopped } = self.search(&tried, &forecast, &mut bench)?;
         evaluation::named(&always, &mut found);
         let priced = Priced { gpu: &card.gpu, before: work_of(&unmodified.probe.hooks) };
@@ -329,10 +336,15 @@ impl<'a> Search<'_, 'a> {
         bench: &mut VirtualBench<'_>,
     ) -> Result<Searched<'a>, Stop> {
         let (catalogue, fixes) = (self.catalogue, self.wanted.fixes);
-        let Tried { candidates: all, causes, lack } = *tried;
+        let Tried { candidates: all, causes, lack, pool_is_small } = *tried;
         let helps = |candidate: &&Candidate<'a>| lack.is_none_or(|lack| lack.is_helped_by(candidate.remedy));
         let candidates = &*all.iter().filter(helps).cloned().collect::<Vec<_>>();
         let mut found = Found::default();
+        let mut free = Found::default();
+        if pool_is_small && let Some(larger) = all.iter().find(|candidate| candidate.remedy.id == POOL) {
+            // It costs nothing, and changes nothing of the program.
+            self.first_that_fits(&[Mix::single(Dose::of(larger.remedy))], &mut free, bench)?;
+        }
         if !causes.is_empty() {
             found = search(catalogue, causes, forecast, fixes, bench)?;
         }
@@ -359,6 +371,7 @@ impl<'a> Search<'_, 'a> {
         if !by_cause && (causes.is_empty() || !found.out_of_time) {
             found = search(catalogue, candidates, forecast, fixes, bench)?;
         }
+        phases::add(&mut found, free);
         let stopped = bench.stopped.get().copied();
         if let Some(signal) = stopped {
             if found.fixes.is_empty() {

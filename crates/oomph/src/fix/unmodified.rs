@@ -11,7 +11,7 @@ use crate::cards::Card;
 use crate::evidence::Evidence;
 use crate::observation::Observation;
 use crate::trial::Stop;
-use crate::{needs, whose};
+use crate::{needs, pool, whose};
 
 /// A program that does not fit, before anything is changed.
 pub struct Unmodified<'s> {
@@ -73,6 +73,15 @@ impl<'s> Unmodified<'s> {
     /// The card that is filled most.
     pub fn fullest(&self) -> usize {
         fullest(&self.needed)
+    }
+
+    /// Whether the fullest card, of `capacity` bytes, has enough for what its framework's pool may not take of it. `report` is
+    /// [`Self::report`].
+    pub fn pool_is_small(&self, report: &DryRunReport, capacity: u64) -> bool {
+        let fullest = self.fullest();
+        let allocated = self.needed.devices.get(fullest).and_then(|device| device.peak.allocated_bytes);
+        let device = report.devices.get(fullest).zip(allocated);
+        device.is_some_and(|(device, allocated)| pool::holds_with_a_larger_share(device, allocated, capacity))
     }
 
     /// The owners of that card's memory. `report` is [`Self::report`].

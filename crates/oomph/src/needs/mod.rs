@@ -26,6 +26,7 @@ use crate::pool;
 use crate::program::Program;
 use crate::run_context::{Ended, RunContext, RunRequest};
 use crate::trial::{Runner, Stop};
+use crate::whole_pool;
 
 use bracket::{Bracket, Closeness, GRANULE};
 use rungs::Rungs;
@@ -61,7 +62,7 @@ pub fn answer(
     let limited = cards.iter().any(|card| !card.unbounded);
     let died = matches!(report.verdict, Verdict::Oom | Verdict::Recovered);
     let forecast = report.oom_device().is_some_and(|(_, oom)| oom.forecast);
-    let changes = Changes::none(&program.command);
+    let changes = whole_pool::as_on_a_card(&Changes::none(&program.command));
     let runner = ForkRunner::new(context, None);
     let search = |unlimited: &Observation, died: bool| {
         let timeout = program.timeout;

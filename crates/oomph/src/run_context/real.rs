@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    Batches, Guard, HookConfig, HookReports, Launch, Network, Output, Routing, RunFolder, Stop, StopMode, UnknownSizes,
-    Values, missing_libraries,
+    Batches, Guard, HookConfig, HookReports, Launch, Network, Output, Pools, Routing, RunFolder, Stop, StopMode,
+    UnknownSizes, Values, missing_libraries,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 
@@ -102,6 +102,7 @@ impl RunContext {
             routing: Routing::Balanced,
             batches: Batches::Seen,
             unknown_sizes: UnknownSizes::Most,
+            pools: Pools::AsOnACard,
             guard: Some(guard.clone()),
             reads: false,
             bytecode: None,

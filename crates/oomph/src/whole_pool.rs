@@ -1,0 +1,48 @@
+//! Runs a program again that died with a pool which grows in parts, with one that is taken whole, as JAX and TensorFlow do by
+//! themselves.
+//!
+//! A pool that grows shows what a program needs, and one that was taken whole does not. But the parts of the first do not join,
+//! so that a program can die in it that runs on a card.
+
+use oomph_launch::{Output, Pools};
+use oomph_report::Verdict;
+
+use crate::assemble::assemble;
+use crate::changes::Changes;
+use crate::observation::Observation;
+use crate::pool;
+use crate::run_context::{Ended, RunRequest};
+use crate::trial::{Runner, Stop};
+
+/// The run that an answer is about: `first`, or the same with a whole pool where that may decide. `request` is what `first`
+/// came of.
+///
+/// # Errors
+/// When the run cannot be set up, or a signal ends it.
+pub fn instead_of(
+    first: Observation,
+    runner: &dyn Runner,
+    request: &RunRequest<'_>,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Observation, Stop> {
+    if !pool::may_be_in_pieces(&assemble(request.cards, &first, None), request.cards) {
+        return Ok(first);
+    }
+    tell(
+        "it died in a pool that grows in parts; running it with one that is taken whole, as the framework takes it on its own",
+    );
+    let changes = as_on_a_card(request.changes);
+    let again = RunRequest { changes: &changes, output: Output::Capture, writes: false, ..*request };
+    match runner.perform(&again).map_err(Stop::Failed)? {
+        Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
+        Ended::Observed(run) => {
+            let verdict = assemble(request.cards, &run, None).verdict;
+            Ok(if matches!(verdict, Verdict::Fits | Verdict::Recovered | Verdict::Oom) { *run } else { first })
+        }
+    }
+}
+
+/// The same changes, with pools as they are on a card.
+pub fn as_on_a_card(changes: &Changes) -> Changes {
+    Changes { pools: Pools::AsOnACard, ..changes.clone() }
+}
