@@ -461,3 +461,97 @@ fn a_model_in_ddp_trains_on_several_cards() {
     );
     assert_eq!(words("no-grad"), None, "it trains: {ids:?}");
 }
+
+#[test]
+fn two_messages_of_one_width_keep_their_figures() {
+    let message = |time: &str| {
+        format!(
+            "\u{1b}[1;31m2026-11-28 07:55:{time} [E:onnxruntime:, sequential_executor.cc:677 ExecuteKernel] Non-zero status \
+             code returned while running Conv node. Status Message: bfc_arena.cc:360 void* \
+             onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, onnxruntime::Stream*) Failed to allocate memory for \
+             requested buffer of size 822083584"
+        )
+    };
+    for between in ["\n", "\n\n", "\n\u{1b}[m\n"] {
+        let failure = first(&[message("15.1"), message("15.7")].join(between));
+        assert_eq!(failure.facts.requested_bytes, Some(822_083_584), "{between:?}");
+        assert_eq!(failure.times, 2);
+    }
+}
+
+#[test]
+fn a_binding_that_cannot_make_its_context_is_answered_in_its_own_words() {
+    let message = "RuntimeError: Failed to create llama_context (model='summary-3b.gguf', requested n_ctx=24659, model \
+        n_ctx_train=65536). Common causes: requested context size too large for available memory (OOM), n_ctx exceeds what \
+        the model supports, or invalid context parameters. Try lowering n_ctx or n_batch.\n";
+    let log = format!(
+        "Traceback (most recent call last):\n  File \"/w/router.py\", line 38, in ticket\n    return \
+         str(self.models[\"summary\"](text))\n  File \"/v/lib/python3.12/site-packages/cyllama/api.py\", line 1034, in \
+         _ensure_context\n    ctx = LlamaContext(self.model, ctx_params)\n  File \"cyllama/llama/llama_cpp.pyx\", line \
+         2372, in cyllama.llama.llama_cpp.LlamaContext.__init__\n{message}"
+    );
+    for log in [log.as_str(), message] {
+        let failure = first(log);
+        assert!(failure.is_gpu_oom);
+        assert_eq!(failure.framework.as_deref(), Some("llama.cpp"));
+        assert_eq!((failure.facts.requested_bytes, failure.facts.context_tokens), (None, Some(24659)));
+        assert_eq!(causes(&failure)[..2], [Cause::ContextLength, Cause::KvCache]);
+        let remedies: Vec<_> = failure.remedies.iter().map(|offer| (offer.id.as_str(), offer.apply.as_str())).collect();
+        assert_eq!(remedies[0], ("shorter-context", "n_ctx=12330"));
+        assert!(remedies.iter().all(|(_, apply)| !apply.starts_with('-')), "{remedies:?}");
+    }
+    let site = first(&log).site.expect("the traceback names the user's line");
+    assert_eq!((site.file.as_str(), site.line), ("/w/router.py", 38));
+}
+
+#[test]
+fn what_tensorflow_could_do_without_is_not_the_failure() {
+    let benign = "W0000 00:00:17.1 15 bfc_allocator.cc:311] Allocator (GPU_0_bfc) ran out of memory trying to allocate \
+        955.02MiB with freed_by_count=0. The caller indicates that this is not a failure, but this may mean that there could \
+        be performance gains if more memory were available.\n\
+        W0000 00:00:17.2 15 gpu_utils.cc:69] Failed to allocate memory for convolution redzone checking; skipping this check. \
+        This is benign and only means that we won't check cudnn for out-of-bounds reads and writes.\n";
+    let report = log::explain_text(benign);
+    assert!(report.failures.iter().all(|failure| failure.survived), "{:?}", report.failures);
+    let error = "Traceback (most recent call last):\n  File \"/w/capped.py\", line 41, in <module>\n    bag = embed(batch)\n\
+        tensorflow.python.framework.errors_impl.ResourceExhaustedError: Graph execution error:\n";
+    let failure = first(&format!("{benign}{error}"));
+    assert_eq!((failure.survived, failure.facts.requested_bytes), (false, None));
+    assert_eq!(failure.site.map(|site| site.line), Some(41));
+}
+
+#[test]
+fn the_limit_of_a_pool_is_that_of_its_dump() {
+    let log = |requested: &str, in_use: &str| {
+        format!(
+            "W0000 00:00:17.1 12 hlo_rematerialization.cc:3204] Can't reduce memory use below 8.90GiB (9558700360 bytes) by \
+             rematerialization; only reduced to {requested} , down from {requested} originally\n\
+             W0000 00:00:17.2 12 bfc_allocator.cc:502] Allocator (GPU_0_bfc) ran out of memory trying to allocate {requested} \
+             (rounded to 1)requested by op \nCurrent allocation summary follows.\n\
+             I0000 00:00:17.3 12 bfc_allocator.cc:1110] Stats: \nLimit:                        10.13GiB\n\
+             InUse:                       {in_use}\nMaxInUse:                      9.19GiB\n\n\
+             Traceback (most recent call last):\n  File \"/w/longdocs.py\", line 53, in main\n    scores = \
+             model.predict(documents, verbose=0)\n\
+             tensorflow.python.framework.errors_impl.ResourceExhaustedError: Graph execution error:\n"
+        )
+    };
+    let failure = first(&log("18.09GiB", "121.36MiB"));
+    assert_eq!(failure.facts.limit_bytes, Some((10.13 * f64::from(1 << 30)) as u64));
+    assert_eq!(causes(&failure)[0], Cause::TooLarge);
+    assert_eq!(failure.operation, Some(Operation::Evaluation));
+    let ids: Vec<_> = failure.remedies.iter().map(|offer| offer.id.as_str()).collect();
+    assert!(ids.contains(&"eval-batch"), "{ids:?}");
+    assert!(!ids.contains(&"micro-batch") && !ids.contains(&"gradient-checkpointing"), "{ids:?}");
+    // Both together are within the limit: only the pieces of what is free were too small.
+    let failure = first(&log("3.00GiB", "6.11GiB"));
+    assert_eq!(causes(&failure), [Cause::Fragmentation]);
+    assert_eq!(failure.remedies[0].apply, "TF_GPU_ALLOCATOR=cuda_malloc_async");
+    assert!(failure.remedies.len() > 1, "smaller tensors fit smaller pieces, too");
+}
+
+#[test]
+fn a_figure_is_rounded_as_the_report_rounds_it() {
+    let failure =
+        first("Failed to allocate memory for requested buffer of size 10871635968 [E:onnxruntime:, bfc_arena.cc:360]");
+    assert!(failure.causes[0].because.contains("10.13 GiB"), "{}", failure.causes[0].because);
+}

@@ -75,7 +75,10 @@ fn gpu(evidence: &Evidence<'_>, causes: &mut Causes) {
         };
         causes.add(*cause, *confidence, bytes, words.clone());
     }
-    too_large(facts, evidence.has_pool, causes);
+    let in_pieces = evidence.has_pool && pool_in_pieces(facts, derived, causes);
+    if !in_pieces {
+        too_large(facts, evidence.has_pool, causes);
+    }
     limit(facts, evidence.has_pool, causes);
     if let Some(spilled) = derived.spilled_bytes {
         let because = format!(
@@ -95,7 +98,47 @@ fn gpu(evidence: &Evidence<'_>, causes: &mut Causes) {
         causes.add(Cause::Leak, 0.8, None, growth.clone());
     }
     refused_though_free(facts, derived, causes);
-    full(evidence, causes);
+    // What is allocated and what was requested fit the pool together, so that "more than it has" would be wrong.
+    if !in_pieces {
+        full(evidence, causes);
+    }
+}
+
+/// Whether a pool had room for the request by its figures, so that only the pieces of what was free were too small.
+fn pool_in_pieces(facts: &Facts, derived: &Derived, causes: &mut Causes) -> bool {
+    let (Some(requested), Some(allocated), Some(limit)) =
+        (facts.requested_bytes, facts.allocated_bytes, facts.limit_bytes)
+    else {
+        return false;
+    };
+    let roof = facts.capacity_bytes.map_or(limit, |capacity| capacity.min(limit));
+    let free = roof.saturating_sub(allocated);
+    // Printed figures are rounded to two decimals, so that less than that much of room is none.
+    if requested == 0 || free < requested.saturating_add(roof / 512) {
+        return false;
+    }
+    // A dump whose regions were cut off from the log says nothing of the pool's pieces.
+    let heap = derived.heap.as_ref().filter(|heap| heap.regions > 0 && heap.free_chunks > 0);
+    let mut largest = None;
+    if let Some(heap) = heap {
+        // A pool that may still grow by the request was refused that by the driver: others hold the card.
+        if roof.saturating_sub(heap.region_bytes) >= requested || heap.largest_free_bytes >= requested {
+            return false;
+        }
+        largest = Some(heap.largest_free_bytes);
+    }
+    let pieces = match largest {
+        Some(largest) => format!("the largest free piece is {}", show(largest)),
+        None => "no free piece of it was large enough".to_owned(),
+    };
+    let because = format!(
+        "{} of the {} that the pool may take is not in use, more than the {} requested, but {pieces}",
+        show(free),
+        show(roof),
+        show(requested)
+    );
+    causes.add(Cause::Fragmentation, if heap.is_some() { 0.9 } else { 0.75 }, Some(free), because);
+    true
 }
 
 fn too_large(facts: &Facts, has_pool: bool, causes: &mut Causes) {
@@ -435,6 +478,44 @@ mod tests {
         assert!(!first_of(facts.clone(), true).1.contains(&Cause::Limit), "most of the card");
         facts.capacity_bytes = Some(24 * GIB);
         assert_eq!(first_of(facts, true).0, Cause::Limit);
+    }
+
+    #[test]
+    fn a_pool_with_room_for_the_request_is_in_pieces() {
+        let heap = |regions: u64, largest: u64| crate::log::Heap {
+            regions: 7,
+            region_bytes: regions,
+            free_chunks: 10,
+            free_bytes: 2 * GIB,
+            largest_free_bytes: largest,
+            ..crate::log::Heap::default()
+        };
+        let facts = Facts {
+            requested_bytes: Some(3 * GIB),
+            allocated_bytes: Some(6 * GIB),
+            limit_bytes: Some(10 * GIB),
+            ..Facts::default()
+        };
+        let of = |facts: &Facts, heap: Option<crate::log::Heap>| -> Vec<Cause> {
+            let derived = Derived { heap, ..identities::derive(facts, Some("tensorflow"), None) };
+            let evidence = Evidence {
+                facts,
+                derived: &derived,
+                kind: None,
+                operation: None,
+                message: "ran out of memory",
+                named: &[],
+                growth: None,
+                outside_allocator: false,
+                has_pool: true,
+            };
+            rank(&evidence).iter().map(|cause| cause.cause).collect()
+        };
+        assert_eq!(of(&facts, Some(heap(8 * GIB + GIB / 2, GIB))), [Cause::Fragmentation]);
+        assert_eq!(of(&facts, None), [Cause::Fragmentation], "a dump that was cut off");
+        assert!(!of(&facts, Some(heap(6 * GIB + GIB / 2, GIB / 4))).contains(&Cause::Fragmentation), "it could grow");
+        let more = Facts { allocated_bytes: Some(8 * GIB), ..facts };
+        assert_eq!(of(&more, Some(heap(9 * GIB, GIB)))[0], Cause::Full);
     }
 
     #[test]

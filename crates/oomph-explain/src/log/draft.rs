@@ -54,6 +54,8 @@ pub(crate) struct Draft {
     pub message: String,
     pub settings: settings::Collector,
     pub heap: Option<bfc::Heap>,
+    /// The limit is what XLA's compiler was given for one program, which is less than the pool may take.
+    pub limit_of_compiler: bool,
 }
 
 /// Whether a pattern is of the frameworks that dump their allocator.
@@ -83,6 +85,10 @@ impl Draft {
         let apart = other.line.saturating_sub(self.last_line);
         if self.quoted || other.quoted {
             return self.quoted && other.quoted;
+        }
+        // What the allocator's caller could do without is not what failed later, of whatever size that was.
+        if self.pattern.id == "tensorflow.bfc" && self.survived && !other.survived {
+            return false;
         }
         let ranks_agree = self.rank.is_none() || other.rank.is_none() || self.rank == other.rank;
         if !ranks_agree || !self.facts.agrees_with(&other.facts) {
@@ -120,6 +126,12 @@ impl Draft {
         }
         self.certainty = self.certainty.max(other.certainty);
         self.survived = self.survived && other.survived;
+        if self.limit_of_compiler && !other.limit_of_compiler && other.facts.limit_bytes.is_some() {
+            self.facts.limit_bytes = None;
+            self.facts.lines.remove("limit_bytes");
+            self.limit_of_compiler = false;
+        }
+        self.limit_of_compiler |= other.limit_of_compiler && self.facts.limit_bytes.is_none();
         self.facts.complete_from(other.facts);
         self.backend = self.backend.take().or(other.backend);
         // The compiled program that JAX names says more than the operation that its allocator has no name for.
@@ -148,10 +160,7 @@ impl Draft {
 
     pub fn finish(self) -> Failure {
         let is_gpu_oom = self.verdict == Verdict::GpuOom;
-        let kind = match self.verdict {
-            Verdict::GpuOom => None,
-            Verdict::Not(kind) => Some(kind),
-        };
+        let kind = if let Verdict::Not(kind) = self.verdict { Some(kind) } else { None };
         let settings = self.settings.seen().clone();
         let mut framework = Some(self.pattern.framework.clone());
         if kind == Some(Kind::ConfigurationText) {
@@ -226,6 +235,7 @@ impl Draft {
             convolves: operation::convolves(&self.frames, &failure.message, self.named.as_deref()),
             within: operation::within(operation, &self.frames),
             in_ddp: operation::in_ddp(&self.frames),
+            in_binding: self.pattern.id == "ggml.context" || site::in_binding(&self.frames),
         };
         remedies::advise(&mut failure, &settings, seen);
         failure

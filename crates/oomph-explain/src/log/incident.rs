@@ -292,6 +292,7 @@ impl Session {
             message: message.to_owned(),
             settings,
             heap: None,
+            limit_of_compiler: pattern.id == "jax.rematerialization",
         }
     }
 

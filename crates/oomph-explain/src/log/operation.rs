@@ -71,6 +71,8 @@ const TELLING: &[(Operation, &str)] = &[
         Operation::Generation,
         r"generation[/\\]utils|in generate\b|\.generate\(|_sample\(|decode_one|text_generation|generate_token",
     ),
+    // A method of this name may also serve requests for pictures or texts, which are seen first.
+    (Operation::Evaluation, r"\.predict(?:_on_batch)?\("),
     (Operation::DataLoading, r"pin_memory|dataloader|collate_fn|default_collate|to_device\(batch|_prepare_inputs"),
     (
         Operation::ContextInit,
@@ -182,6 +184,7 @@ pub(crate) fn of_message(pattern: &str, message: &str, named: Option<&str>) -> O
         | "vllm.kv-cache-tokens"
         | "vllm.no-cache-blocks"
         | "sglang.static-fraction"
+        | "ggml.context"
         | "ggml.kv-cache" => Operation::KvCacheInit,
         "sglang.graph" => Operation::GraphCapture,
         "nccl.cuda-failure" => Operation::Communication,
@@ -289,6 +292,18 @@ mod tests {
         let step = frame("tagger.py", "test_step", "self.log(\"loss\", F.cross_entropy(logits, labels))");
         let loss = frame("torch/nn/functional.py", "cross_entropy", "return torch._C._nn.cross_entropy_loss(");
         assert_eq!(of_frames(&[step, loss]), Some(Operation::Evaluation));
+    }
+
+    #[test]
+    fn a_prediction_is_an_evaluation() {
+        let call = frame("longdocs.py", "main", "scores = model.predict(documents, verbose=0)");
+        let inside =
+            frame("keras/src/utils/traceback_utils.py", "error_handler", "raise e.with_traceback(filtered_tb)");
+        assert_eq!(of_frames(&[call.clone(), inside]), Some(Operation::Evaluation));
+        let model = frame("model.py", "forward", "x = self.mlp(x)");
+        assert_eq!(of_frames(&[call.clone(), model]), Some(Operation::Evaluation));
+        let serves = frame("predict.py", "predict", "text = self.model.generate(**inputs)");
+        assert_eq!(of_frames(&[call, serves]), Some(Operation::Generation));
     }
 
     #[test]

@@ -18,6 +18,26 @@ pub(crate) struct Seen {
     pub within: Option<Operation>,
     /// Whether the model is wrapped for data-parallel training: there are several cards.
     pub in_ddp: bool,
+    /// Whether a binding of llama.cpp's for Python failed, not one of its own programs.
+    pub in_binding: bool,
+}
+
+/// How the arguments of llama.cpp's own programs are written in its bindings for Python, flag by flag.
+const BINDING: [(&str, &str); 4] =
+    [("-c ", "n_ctx="), ("-ngl ", "n_gpu_layers="), ("-ub ", "n_batch="), ("-m ", "model_path=")];
+
+/// Remedies of llama.cpp's own programs that its bindings have no argument for, or another one in each.
+const NOT_OF_BINDINGS: [&str; 4] = ["let-it-fit", "kv-cache-dtype", "kv-cache-offload", "experts-on-cpu"];
+
+/// Writes a remedy of llama.cpp's command line for its bindings.
+fn of_binding(offer: &mut RemedyOffer) {
+    if let Some((value, argument)) =
+        BINDING.iter().find_map(|(flag, argument)| Some((offer.apply.strip_prefix(flag)?, argument)))
+    {
+        // A name of a file is a string there.
+        let quote = if *argument == "model_path=" { "\"" } else { "" };
+        offer.apply = format!("{argument}{quote}{value}{quote}");
+    }
 }
 
 /// Fills in what to do and what not to try.
@@ -25,7 +45,12 @@ pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings, seen: Seen) 
     if failure.causes.is_empty() {
         return;
     }
-    let suggestion = oomph_remedy::suggest(&situation(failure, settings, seen));
+    let mut situation = situation(failure, settings, seen);
+    let binding = failure.framework.as_deref() == Some("llama.cpp") && seen.in_binding;
+    if binding {
+        situation.on.extend(NOT_OF_BINDINGS.map(str::to_owned));
+    }
+    let suggestion = oomph_remedy::suggest(&situation);
     failure.remedies = suggestion
         .remedies
         .into_iter()
@@ -38,6 +63,13 @@ pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings, seen: Seen) 
             because: offer.because,
         })
         .collect();
+    if binding {
+        failure.remedies.iter_mut().for_each(of_binding);
+    }
+    if failure.pattern == "ggml.context" {
+        // The message itself says that the context is too long.
+        failure.remedies.sort_by_key(|offer| offer.id != "shorter-context");
+    }
     failure.avoid = suggestion
         .avoid
         .into_iter()
@@ -56,6 +88,11 @@ fn situation(failure: &Failure, settings: &RunSettings, seen: Seen) -> Situation
         .collect();
     if causes.is_empty() {
         causes.extend(failure.causes.first().map(|cause| Suspect { cause: cause.cause, bytes: cause.bytes }));
+    }
+    // Smaller tensors fit smaller pieces: what helps a full pool helps one whose free memory is in pieces, too.
+    let in_pieces = failure.causes.len() == 1 && failure.causes[0].cause == Cause::Fragmentation;
+    if in_pieces && failure.derived.reserved_bytes.is_none() {
+        causes.push(Suspect { cause: Cause::Full, bytes: None });
     }
     let spilled = failure.causes.iter().any(|cause| cause.cause == Cause::DriverSpill);
     let in_notebook = failure.site.as_ref().is_some_and(|site| {

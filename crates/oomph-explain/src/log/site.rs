@@ -144,16 +144,29 @@ pub(crate) fn user_site(frames: &[Frame]) -> Option<Site> {
         // oomph's own wrappers, unpacked for a run, are in the tracebacks of programs that it ran.
         "/python/oomph/",
     ];
-    let frame = frames.iter().rev().find(|frame| {
+    let is_own = |frame: &&Frame| {
         let lower = frame.file.to_ascii_lowercase();
         !frame.file.is_empty() && !FOREIGN.iter().any(|foreign| lower.contains(foreign))
-    })?;
+    };
+    // Cython names a source by its path where the module was built, which does not show that it is an installed one's.
+    let is_cython = |frame: &&Frame| frame.file.ends_with(".pyx") || frame.file.ends_with(".pxd");
+    let python = frames.iter().rev().filter(is_own).find(|frame| !is_cython(frame));
+    let frame = python.or_else(|| frames.iter().rev().find(is_own))?;
     Some(Site {
         file: frame.file.clone(),
         line: frame.line,
         function: frame.function.clone(),
         code: frame.code.clone(),
         log_line: frame.log_line,
+    })
+}
+
+/// Whether a traceback leads through a binding of llama.cpp's for Python: `llama_cpp`, `cyllama` and others.
+pub(crate) fn in_binding(frames: &[Frame]) -> bool {
+    frames.iter().any(|frame| {
+        let file = frame.file.replace('\\', "/");
+        let package = file.split_once("-packages/").and_then(|(_, inside)| inside.split('/').next());
+        package.is_some_and(|package| package.contains("llama"))
     })
 }
 
@@ -184,6 +197,18 @@ mod tests {
                          File \"/home/me/.cache/oomph/runtime/0a1b/python/oomph/vllm.py\", line 80, in watched\n    \
                          return inner(*args, **kwargs)");
         assert_eq!(user_site(&frames).map(|site| (site.file, site.line)), Some(("/w/judge.py".to_owned(), 28)));
+    }
+
+    #[test]
+    fn a_source_of_cython_is_the_users_only_where_nothing_else_is() {
+        let place = |text: &str| user_site(&of(text)).map(|site| (site.file, site.line));
+        let cython =
+            "  File \"cyllama/llama/llama_cpp.pyx\", line 2372, in cyllama.llama.llama_cpp.LlamaContext.__init__";
+        let traceback = "Traceback (most recent call last):\n  File \"/w/router.py\", line 38, in ticket\n    \
+                         self.model(text)\n  File \"/v/lib/python3.12/site-packages/cyllama/api.py\", line 1034, in \
+                         _ensure_context\n    ctx = LlamaContext(self.model, ctx_params)\n";
+        assert_eq!(place(&format!("{traceback}{cython}")), Some(("/w/router.py".to_owned(), 38)));
+        assert_eq!(place(cython), Some(("cyllama/llama/llama_cpp.pyx".to_owned(), 2372)));
     }
 
     #[test]

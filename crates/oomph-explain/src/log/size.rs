@@ -42,21 +42,55 @@ fn scale(unit: &str) -> Option<u64> {
 }
 
 /// The regular expression that `{size}` stands for in the tables: a figure with its unit.
-pub(crate) const PATTERN: &str = r"\d[\d,]*(?:\.\s?\d+)?\s?(?:[Bb]ytes|[kKMGTPE]i?[Bb]\b|[KMGT]\b|B\b)";
+///
+/// A single lower-case "b" is not a unit, also where letters of both kinds are the same: "3b" counts a model's parameters.
+pub(crate) const PATTERN: &str = r"\d[\d,]*(?:\.\s?\d+)?\s?(?:[Bb]ytes|[kKMGTPE]i?[Bb]\b|[KMGT]\b|(?-i:B)\b)";
 
 /// A figure for a reader: two decimals of the largest unit that gives at least one.
+///
+/// Halves are rounded up, and what would be 1024.00 of a unit is 1.00 of the next, as `oomph_gpu::size::format` does it,
+/// which prints the same figures in the report. Rust's own formatting makes 10.12 of 10.125.
 pub(crate) fn show(bytes: u64) -> String {
     for (unit, scale) in [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
-        if bytes >= scale {
-            return format!("{:.2} {unit}", bytes as f64 / scale as f64);
+        if bytes >= scale - scale / 1024 / 200 {
+            let hundredths = (u128::from(bytes) * 100 + u128::from(scale) / 2) / u128::from(scale);
+            return format!("{}.{:02} {unit}", hundredths / 100, hundredths % 100);
         }
     }
-    format!("{bytes} bytes")
+    match bytes {
+        1 => "1 byte".to_owned(),
+        _ => format!("{bytes} bytes"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_are_rounded_as_the_report_rounds_them() {
+        for (bytes, shown) in [
+            (10_871_635_968, "10.13 GiB"),
+            ((1 << 30) - 1, "1.00 GiB"),
+            (25_386_352_640, "23.64 GiB"),
+            (822_083_584, "784.00 MiB"),
+            (512, "512 bytes"),
+            (1, "1 byte"),
+        ] {
+            assert_eq!(show(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn a_lower_case_b_is_no_unit() {
+        let form = regex::Regex::new(&format!("(?i){PATTERN}")).unwrap();
+        for figure in ["3B", "3 gb", "2.50 GB", "7 bytes"] {
+            assert!(form.is_match(figure), "{figure}");
+        }
+        for word in ["3b", "8b.gguf"] {
+            assert!(!form.is_match(word), "{word}");
+        }
+    }
 
     #[test]
     fn figures_of_every_framework() {

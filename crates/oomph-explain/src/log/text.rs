@@ -37,8 +37,10 @@ impl Paragraph {
     pub fn join_broken<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Option<(Self, bool)> {
         let lines = plain_lines(lines);
         let width = lines.first()?.width;
-        let next = lines.get(1)?.width;
-        let broken = width >= NARROWEST && next <= width;
+        let second = lines.get(1)?;
+        let next = second.width;
+        // Two messages of one length look like one that was broken at that length.
+        let broken = width >= NARROWEST && next <= width && !second.begins_a_message();
         // A number that goes on in the next line was not broken between words. (Lines that begin with a time or with
         // their number all begin with a digit.)
         let numbered = lines.first()?.text.trim_start().starts_with(|first: char| first.is_ascii_digit());
@@ -46,6 +48,7 @@ impl Paragraph {
             let digit = |character: char| character.is_ascii_digit();
             pair[0].width == width
                 && !pair[0].padded
+                && !pair[1].begins_a_message()
                 && pair[0].text.ends_with(digit)
                 && pair[1].text.starts_with(|first: char| digit(first) || first == '.')
         };
@@ -63,8 +66,12 @@ impl Paragraph {
             !is_marked(text) && without_prefix(text) == text
         };
         let alone = lines.iter().skip(1).any(unmarked);
-        for (index, PlainLine { text: plain, number, width, padded }) in lines.iter().enumerate() {
+        for (index, line) in lines.iter().enumerate() {
+            let PlainLine { text: plain, number, width, padded, .. } = line;
             let rank_here = rank(plain);
+            // PowerShell ends what it puts into a message with an empty line, after which the message goes on.
+            let resumes = index > 1 && wrapping::is_of_powershell(&lines[index - 1].text, &lines[index - 2].text);
+            goes_on = goes_on && (resumes || !line.begins_a_message());
             let words = if index == 0 {
                 of_rank = rank_here;
                 plain.as_str()
@@ -73,7 +80,7 @@ impl Paragraph {
                 if another || of_rank.is_some() && rank_here.is_some() && rank_here != of_rank {
                     continue;
                 }
-                if plain.contains("Traceback (most recent call last)") {
+                if CHAINS.iter().any(|chain| plain.contains(chain)) {
                     break;
                 }
                 if wrapping::is_of_powershell(plain, &lines[index - 1].text) {
@@ -129,6 +136,15 @@ struct PlainLine {
     width: usize,
     /// Whether there were such spaces.
     padded: bool,
+    /// Whether an empty line is above it.
+    after_blank: bool,
+}
+
+impl PlainLine {
+    /// Whether a logger or a launcher began a new line here, so that no word of the line above goes on in it.
+    fn begins_a_message(&self) -> bool {
+        self.after_blank || RECORD.as_ref().is_some_and(|record| record.is_match(&self.text))
+    }
 }
 
 fn plain_lines<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Vec<PlainLine> {
@@ -137,9 +153,19 @@ fn plain_lines<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Vec<PlainLin
         let length = text.chars().count();
         let spaces = line.iter().rev().skip_while(|byte| **byte == b'\r').take_while(|byte| **byte == b' ').count();
         let width = room.unwrap_or(length + spaces);
-        PlainLine { text, number, width, padded: width > length }
+        PlainLine { text, number, width, padded: width > length, after_blank: false }
     };
-    lines.take(MOST_LINES).map(of_line).filter(|line| !line.text.trim_start().is_empty()).collect()
+    let mut kept: Vec<PlainLine> = Vec::new();
+    let mut blank = false;
+    for line in lines.take(MOST_LINES).map(of_line) {
+        if line.text.trim_start().is_empty() {
+            blank = !kept.is_empty();
+        } else {
+            kept.push(PlainLine { after_blank: blank, ..line });
+            blank = false;
+        }
+    }
+    kept
 }
 
 /// The largest character boundary at or below `place`.
@@ -228,6 +254,26 @@ static PREFIX: LazyLock<Option<Regex>> = LazyLock::new(|| {
     )
     .ok()
 });
+
+/// What a line of a log begins with where it is not the rest of the line above: a time, a level, a rank.
+static RECORD: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(
+        r"(?x)^\s*(?:
+            \[?\d{4}[-/]\d\d[-/]\d\d[T\s]\d\d:\d\d | \[?\d\d[-/]\d\d\s\d\d:\d\d:\d\d | \[?\d\d:\d\d:\d\d[.,\d]*\]?\s
+          | [A-Z][a-z]{2}\s{1,2}\d{1,2}\s\d\d:\d\d:\d\d\s | [EWIFD]\d{4}\s\d\d:\d\d:\d\d
+          | (?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)(?::\w|:?\s) | \[(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|[EWI])[\]:]
+          | \[rank\d+\] | \[default\d+\]: | \([A-Za-z_]\w*\spid=\d+[,)]
+        )",
+    )
+    .ok()
+});
+
+/// What Python prints between the errors of a chain, each of which is a message of its own.
+const CHAINS: [&str; 3] = [
+    "Traceback (most recent call last)",
+    "During handling of the above exception, another exception occurred",
+    "The above exception was the direct cause of the following exception",
+];
 
 /// The line after its prefixes.
 pub(crate) fn without_prefix(line: &str) -> &str {
@@ -383,6 +429,37 @@ mod tests {
         let (whole, sure) = Paragraph::join_broken(lines()).expect("two lines of one width");
         assert!(sure);
         assert!(whole.text.contains("24.00 MiB (GPU 0; 8.00 GiB total capacity; 7.10 GiB"), "{}", whole.text);
+    }
+
+    #[test]
+    fn two_messages_of_one_width_are_not_one_that_was_broken() {
+        let line = |second: &str| {
+            format!(
+                "\u{1b}[1;31m2026-11-28 07:55:{second} [E:onnxruntime:, bfc_arena.cc:360] requested buffer of size 822083584"
+            )
+        };
+        for between in ["\n", "\n\n", "\n\u{1b}[m\n"] {
+            let text = format!("{}{between}{}", line("15.1"), line("15.7"));
+            let lines = text.split('\n').map(|line| (line.as_bytes(), 1));
+            assert!(Paragraph::join_broken(lines).is_none(), "{text}");
+        }
+        // The message itself may be broken, and another one of its width follow.
+        let text = "CUDA out of memory. Tried to allocate 24.\n00 MiB (GPU 0; 8.00 GiB total capacity; 7\n\n10 GiB";
+        let (whole, _) = Paragraph::join_broken(text.split('\n').map(|line| (line.as_bytes(), 1))).unwrap();
+        assert!(whole.text.contains("24.00 MiB") && whole.text.ends_with("7 10 GiB"), "{}", whole.text);
+    }
+
+    #[test]
+    fn a_message_ends_where_python_goes_on_to_the_next_error() {
+        for chain in [
+            "During handling of the above exception, another exception occurred:",
+            "The above exception was the direct cause of the following exception:",
+        ] {
+            assert_eq!(
+                join(&format!("results in CUDA_ERROR_OUT_OF_MEMORY\n\n{chain}\n\nmore")),
+                "results in CUDA_ERROR_OUT_OF_MEMORY"
+            );
+        }
     }
 
     #[test]

@@ -103,8 +103,10 @@ impl Ingredients {
         let message = &message[..super::text::floor_boundary(message, MESSAGE)];
         let mut facts = Facts::default();
         for figure in &self.figures {
-            let found =
-                figure.forms.iter().find_map(|form| form.captures_iter(message).find_map(|found| bytes(&found)));
+            let found = figure
+                .forms
+                .iter()
+                .find_map(|form| form.captures_iter(message).find_map(|found| bytes(message, &found)));
             let (field, key) = match figure.name {
                 "requested" => (&mut facts.requested_bytes, "requested_bytes"),
                 "free" => (&mut facts.free_bytes, "free_bytes"),
@@ -130,10 +132,45 @@ struct Weight {
     code: bool,
 }
 
-fn bytes(found: &Captures<'_>) -> Option<u64> {
-    let figure = found.get(1)?.as_str();
+fn bytes(message: &str, found: &Captures<'_>) -> Option<u64> {
+    let place = found.get(1)?;
+    let figure = place.as_str();
     let plain = figure.bytes().all(|byte| byte.is_ascii_digit());
-    if plain && figure.len() < DIGITS { None } else { size::parse(figure) }
+    if plain && figure.len() < DIGITS || is_in_a_name(message, place.start(), place.end()) {
+        return None;
+    }
+    size::parse(figure)
+}
+
+/// Whether what looks like a figure is a part of a word, a path or a quoted file name: `summary-3B.gguf` is no size.
+fn is_in_a_name(message: &str, start: usize, end: usize) -> bool {
+    let (before, after) = (&message[..start], &message[end..]);
+    let mut left = before.chars().rev();
+    let joined = match left.next() {
+        Some(last) if last.is_alphanumeric() || last == '_' => true,
+        Some('-') => left.next().is_some_and(|last| last.is_alphanumeric() || last == '_'),
+        // `7.34/15.49 GiB` is two figures; a path has letters there.
+        Some('/' | '\\' | '.') => left.next().is_some_and(|last| last.is_alphabetic() || last == '_'),
+        _ => false,
+    };
+    let mut right = after.chars();
+    let goes_on = match right.next() {
+        Some('-' | '/' | '\\' | '.') => right.next().is_some_and(|next| next.is_ascii_lowercase() || next == '_'),
+        _ => false,
+    };
+    if joined || goes_on {
+        return true;
+    }
+    // The quotation around it, if it is one that ends in a file's extension.
+    ['\'', '"', '`'].iter().any(|quote| {
+        let Some((_, left)) = before.rsplit_once(*quote) else { return false };
+        let Some((right, _)) = after.split_once(*quote) else { return false };
+        let extension = right.rsplit_once('.').map(|(_, extension)| extension);
+        !left.contains('\n')
+            && extension.is_some_and(|extension| {
+                (1..=11).contains(&extension.len()) && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            })
+    })
 }
 
 /// The figures of a message whose pattern knows none: the words of an interface, to which programs add figures of their own.
@@ -149,9 +186,14 @@ pub(crate) fn of_host_call(message: &str) -> bool {
     CALL.as_ref().is_some_and(|call| call.is_match(message))
 }
 
-/// Whether a line is worth weighing at all.
+/// Whether a line is worth weighing at all. One that says of itself that it reports no failure is not.
 pub(crate) fn are_there(line: &str) -> bool {
-    INGREDIENTS.as_ref().is_some_and(|ingredients| ingredients.exhausted.is_match(line))
+    !is_benign(line) && INGREDIENTS.as_ref().is_some_and(|ingredients| ingredients.exhausted.is_match(line))
+}
+
+/// Whether a line says that nothing is wrong, as TensorFlow's do where a check of cuDNN is left out for want of memory.
+fn is_benign(line: &str) -> bool {
+    ["This is benign", "this is benign", "that this is not a failure"].iter().any(|words| line.contains(words))
 }
 
 /// Reads a message that no pattern knows. `line` is the line that speaks of exhaustion, `message` that and the lines
@@ -227,6 +269,28 @@ mod tests {
 
     fn read_line(line: &str) -> Option<Words> {
         read(line, line, "", 1)
+    }
+
+    #[test]
+    fn a_figure_in_a_name_is_no_size() {
+        for (line, requested) in [
+            ("Failed to load model, requested 'summary-3B.gguf': out of memory on the GPU", None),
+            ("GPU 0 out of memory: cannot allocate Llama-3.1-8B/weights", None),
+            ("GPU 0 out of memory: allocation for '/models/big 8 GB copy.safetensors' failed", None),
+            ("GPU 0 out of memory: cannot allocate /models/7B/x for Qwen2.5-7B, needs 3 GB", Some(3 << 30)),
+            ("GPU 0 out of memory: could not allocate 2GB.", Some(2 << 30)),
+            ("GPU 0 out of memory: requested=512MB", Some(512 << 20)),
+        ] {
+            assert_eq!(figures(line, 1).requested_bytes, requested, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_calls_itself_benign_is_not_weighed() {
+        assert!(!are_there(
+            "gpu_utils.cc:69] Failed to allocate memory for convolution redzone checking; skipping this check. This is benign"
+        ));
+        assert!(are_there("gpu_utils.cc:69] Failed to allocate memory for convolution redzone checking"));
     }
 
     #[test]
