@@ -22,6 +22,9 @@ pub const PART_OF_THE_EVALUATION: &str = "fewer-evaluation-batches";
 /// The remedy that lowers the batch of an evaluation.
 const EVALUATION_BATCH: &str = "eval-batch";
 
+/// Lets the pool of a framework take more of the card.
+const LARGER_POOL: &str = "larger-pool-share";
+
 /// Lowers the batch of a training and accumulates its gradients.
 const ACCUMULATED: &str = "micro-batch";
 
@@ -94,6 +97,16 @@ pub fn share_of_an_engine<'a>(
 ) -> Vec<Candidate<'a>> {
     let serves = Situation { task: Some(Task::Inference), ..situation.clone() };
     placed(catalogue, &serves, Operation::Generation, wishes, applier, SHARE)
+}
+
+/// A larger part of the card for the pool of a framework, in whatever part of the program the pool was full.
+pub fn larger_pool<'a>(
+    catalogue: &'a Catalogue,
+    situation: &Situation,
+    wishes: &Wishes,
+    applier: &Applier<'_>,
+) -> Vec<Candidate<'a>> {
+    placed(catalogue, situation, Operation::Forward, wishes, applier, LARGER_POOL)
 }
 
 /// One remedy for a moment, where it can be placed in the program's code and the user does not rule it out.

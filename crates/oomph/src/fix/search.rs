@@ -38,9 +38,6 @@ const LEAST_TIME: Duration = Duration::from_secs(60);
 /// Who waited for a program that takes long waits for this many more runs of it: fewer say little about what would help.
 const RUNS: u32 = 6;
 
-/// Lets the pool of a framework take more of the card.
-const POOL: &str = "larger-pool-share";
-
 /// How many fixes are looked for at least where those that answer the cause are fewer: one alone may not suit.
 const FEWEST: usize = 2;
 
@@ -341,9 +338,11 @@ impl<'a> Search<'_, 'a> {
         let candidates = &*all.iter().filter(helps).cloned().collect::<Vec<_>>();
         let mut found = Found::default();
         let mut free = Found::default();
-        if pool_is_small && let Some(larger) = all.iter().find(|candidate| candidate.remedy.id == POOL) {
+        if pool_is_small {
             // It costs nothing, and changes nothing of the program.
-            self.first_that_fits(&[Mix::single(Dose::of(larger.remedy))], &mut free, bench)?;
+            let larger = phases::larger_pool(catalogue, bench.applier.situation, &self.wanted.wishes, bench.applier);
+            let mixes: Vec<Mix<'_>> = larger.iter().map(|one| Mix::single(Dose::of(one.remedy))).collect();
+            self.first_that_fits(&mixes, &mut free, bench)?;
         }
         if !causes.is_empty() {
             found = search(catalogue, causes, forecast, fixes, bench)?;
