@@ -142,7 +142,7 @@ fn bytes(message: &str, found: &Captures<'_>) -> Option<u64> {
     size::parse(figure)
 }
 
-/// Whether what looks like a figure is a part of a word, a path or a quoted file name: `summary-3B.gguf` is no size.
+/// Whether what looks like a figure is a part of a word, a path or a quoted file name: `summary-3B.gguf` is not a size.
 fn is_in_a_name(message: &str, start: usize, end: usize) -> bool {
     let (before, after) = (&message[..start], &message[end..]);
     let mut left = before.chars().rev();
