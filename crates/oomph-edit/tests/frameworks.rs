@@ -463,6 +463,22 @@ fn a_batch_of_named_arrays_is_cut_in_each_of_them() {
 }
 
 #[test]
+fn weights_of_any_name_are_not_cut_and_several_results_are_not_joined() {
+    let text = "import jax\nimport jax.numpy as jnp\n\
+                def loss_fn(lora, base, batch):\n    return (batch['x'] @ lora @ base).mean()\n\
+                @jax.jit\ndef eval_step(lora, base, batch):\n    return loss_fn(lora, base, batch)\n\
+                def posterior(params, x, grid):\n    return x.mean(), grid\n\
+                def update(metrics, batch):\n    metrics.add(batch)\n\
+                loss = eval_step(lora, base, batch)\nmean, cov = posterior(params, x, grid)\nupdate(metrics, batch)\n";
+    let lines = in_pieces(text, "loss = eval").unwrap();
+    assert!(
+        lines[1].contains("eval_step(lora, base, jax.tree.map(lambda part: part[row:row + rows], batch))"),
+        "{lines:?}"
+    );
+    assert!(in_pieces(text, "mean, cov =").is_err() && in_pieces(text, "update(metrics, batch)").is_err());
+}
+
+#[test]
 fn a_model_that_an_object_keeps_is_given_a_set_in_pieces() {
     let text = "import tensorflow as tf\nclass Dice(tf.keras.callbacks.Callback):\n\
                 \x20   def on_epoch_end(self, epoch, logs=None):\n        found = self.model(self.images, training=False)\n";

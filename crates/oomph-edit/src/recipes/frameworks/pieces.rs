@@ -15,7 +15,7 @@ use crate::source::{At, Source, around, unused, within};
 
 use super::super::cannot;
 use super::alias;
-use super::reduced::{Reduced, function_of, is_state, reduced};
+use super::reduced::{Reduced, function_of, is_state, reduced, returned};
 
 /// The names that a piece gets: the number of its samples, and the first of them.
 struct Names {
@@ -118,14 +118,19 @@ pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let found = calls(statement).find_map(|call| {
         let function = function_of(draft.program, &call)?;
         let given = call.positional();
-        let samples: Vec<Node<'_>> =
+        let mut samples: Vec<Node<'_>> =
             given.iter().copied().filter(|node| is_data(source, *node) && !is_state(source.of(*node))).collect();
+        // Weights have all kinds of names, as `lora` and `base`.
+        if samples.iter().any(|node| is_called_data(source.of(*node))) {
+            samples.retain(|node| is_called_data(source.of(*node)));
+        }
         // What the function takes by names, as `batch["image"]`, has its samples in each of its entries.
         let named: Vec<Node<'_>> = {
             let parameters = parameters(function);
             let by_name = |node: &&Node<'_>| {
                 let parameter = given.iter().position(|one| one == *node).and_then(|at| parameters.get(at));
-                parameter.is_some_and(|(parameter, _)| takes_by_name(function.text(), parameter))
+                let all = draft.program.all("function_definition");
+                parameter.is_some_and(|(parameter, _)| all.iter().any(|one| takes_by_name(one.text(), parameter)))
             };
             samples.iter().filter(by_name).copied().collect()
         };
@@ -140,6 +145,11 @@ pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         });
         let reduced = reduced(draft.program, function);
         if replaces || function.text().contains("grad(") && reduced != Some(Reduced::Means) {
+            return None;
+        }
+        // Pieces of several results do not join as those of one do, and what gives nothing has none.
+        let many = || returned(function).is_none_or(|value| matches!(value.kind(), "tuple" | "expression_list"));
+        if reduced.is_none() && many() {
             return None;
         }
         let jax = alias(source, "jax");
@@ -224,6 +234,15 @@ fn cut_trees<'a>(
         }
     }
     text
+}
+
+/// Whether a name says that it is samples.
+fn is_called_data(name: &str) -> bool {
+    const WHOLE: [&str; 6] = ["x", "y", "xs", "ys", "ids", "obs"];
+    const PARTS: [&str; 12] =
+        ["batch", "input", "data", "image", "token", "label", "example", "sample", "test", "mask", "grid", "text"];
+    let name = name.to_lowercase();
+    WHOLE.contains(&name.as_str()) || PARTS.iter().any(|part| name.contains(part))
 }
 
 /// Whether a function takes a parameter's entries by names: `batch["image"]`.

@@ -71,7 +71,7 @@ pub fn reduced(program: &Program, function: At<'_>) -> Option<Reduced> {
 }
 
 /// What the last `return` of a function itself gives.
-fn returned(function: At<'_>) -> Option<Node<'_>> {
+pub fn returned(function: At<'_>) -> Option<Node<'_>> {
     let own = |node: &Node<'_>| {
         let inner = around(*node).find(|node| matches!(node.kind(), "function_definition" | "lambda"));
         node.kind() == "return_statement" && inner == Some(function.node)
