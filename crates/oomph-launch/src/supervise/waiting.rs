@@ -1,5 +1,5 @@
 //! Recognises a server that has started and waits for requests: it listens on a TCP port, and neither it nor anything it
-//! started computes or reads.
+//! started computes, reads, or waits for a processor that others use.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,11 +19,17 @@ const IDLE_TICKS: u64 = 10;
 /// What a second of rest may read, in bytes.
 const IDLE_BYTES: u64 = 1 << 20;
 
+/// How long all threads together may queue for a processor in a second of rest, in nanoseconds. On a machine with
+/// other work a program that computes gets as little of a processor as one that waits.
+const IDLE_WAIT_NS: u64 = 200_000_000;
+
 /// What the processes of a run did until now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Work {
     ticks: u64,
     read_bytes: u64,
+    /// How long their threads were ready to run and did not, in nanoseconds.
+    waited_ns: u64,
     /// Whether one of them waits for a disk.
     on_disk: bool,
 }
@@ -65,6 +71,7 @@ fn rests(before: Work, after: Work, passed: Duration) -> bool {
     !after.on_disk
         && little(after.ticks.saturating_sub(before.ticks), IDLE_TICKS)
         && little(after.read_bytes.saturating_sub(before.read_bytes), IDLE_BYTES)
+        && little(after.waited_ns.saturating_sub(before.waited_ns), IDLE_WAIT_NS)
 }
 
 /// What all processes of the run did.
@@ -78,8 +85,17 @@ fn work(main: i32) -> Work {
         }
         let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
         sum.read_bytes = sum.read_bytes.saturating_add(read_bytes(&io));
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let waited = threads.filter_map(|thread| waited_ns(&fs::read_to_string(thread.path().join("schedstat")).ok()?));
+        sum.waited_ns = waited.fold(sum.waited_ns, u64::saturating_add);
     }
     sum
+}
+
+/// How long a thread queued for a processor, from `/proc/PID/task/TID/schedstat`: the time that it ran, the time that it
+/// waited, and how often it ran. A kernel without the file says nothing.
+fn waited_ns(schedstat: &str) -> Option<u64> {
+    schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// The processor time of a process in ticks, and whether it waits for a disk, from `/proc/PID/stat`.
@@ -151,13 +167,15 @@ mod tests {
 
     #[test]
     fn work_of_the_processor_or_of_a_disk_is_no_rest() {
-        let before = Work { ticks: 100, read_bytes: 5, on_disk: false };
+        let before = Work { ticks: 100, read_bytes: 5, waited_ns: 7, on_disk: false };
         let second = Duration::from_secs(1);
         assert!(rests(before, Work { ticks: 105, ..before }, second));
         assert!(!rests(before, Work { ticks: 150, ..before }, second));
         assert!(rests(before, Work { ticks: 150, ..before }, 10 * second));
         assert!(!rests(before, Work { read_bytes: 3 << 20, ..before }, second));
         assert!(!rests(before, Work { on_disk: true, ..before }, second));
+        assert!(!rests(before, Work { waited_ns: 900_000_000, ..before }, second), "others have the processor");
+        assert_eq!((waited_ns("1061852 20170 3\n"), waited_ns("")), (Some(20170), None));
         assert_eq!(parse_stat(b"12 (a) b) D 1 1 1 0 -1 0 0 0 0 0 7 4 0 0"), Some((11, true)));
         assert_eq!(read_bytes("rchar: 12\nwchar: 99\nread_bytes: 30\n"), 42);
     }
