@@ -61,6 +61,9 @@ fn verdict(page: &mut Page, report: &FixReport) {
         format!("it needs {least}{}{has}", size(bytes))
     });
     match report.verdict {
+        FixVerdict::FitsAlready if base.verdict == Verdict::NoGpuUse => {
+            page.paragraph(0, 2, &[(Ink::Strong, "it did not use a GPU, so there is nothing to make fit")]);
+        }
         FixVerdict::FitsAlready => {
             page.paragraph(
                 0,
