@@ -56,7 +56,7 @@ class Phases:
 
     def forked(self) -> None:
         """Begin again in a forked child."""
-        self._found, self._last, self._around = {}, None, []
+        self._found, self._last, self._around, self._failed = {}, None, [], None
         self._thread = threading.get_ident()
 
     # -- events ------------------------------------------------------------------------------------------------

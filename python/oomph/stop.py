@@ -57,9 +57,12 @@ class Growth:
                 self._every *= 2
 
     def per_step(self) -> int:
-        """How many bytes each step leaves behind: 0 where it is not so in each part of the later half of the steps."""
-        marks = self._held[len(self._held) // 2 :]
-        if len(marks) < self.MARKS // 2:
+        """How many bytes each step leaves behind: 0 where it is not so in each part of the later half of the steps.
+
+        Of a few steps all but the first count, in which a training makes what it keeps.
+        """
+        marks = self._held[len(self._held) // 2 if len(self._held) >= self.MARKS else 1 :]
+        if len(marks) < 3:
             return 0
         grown = [(after[1] - before[1]) // (after[0] - before[0]) for before, after in zip(marks, marks[1:])]
         return min(grown) if min(grown) > 0 and max(grown) < 2 * min(grown) else 0

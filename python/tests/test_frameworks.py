@@ -32,6 +32,27 @@ class Settings(support.RunCase):
         open(os.path.join(self.run_folder, "ledger"), "w").close()
         self.assertEqual(self.passes(asked), "--xla_gpu_autotune_level=0 false\n")
 
+    def test_a_pool_is_as_the_run_is_to_see_it(self):
+        with open(os.path.join(self.user, "jax.py"), "w") as file:
+            file.write("__version__ = '0'\ndef __getattr__(name): return lambda *args, **kwargs: None\n")
+        open(os.path.join(self.run_folder, "ledger"), "w").close()
+        name = "XLA_PYTHON_CLIENT_PREALLOCATE"
+        asked = "import os; os.environ.update(%s); import jax; print(os.environ.get('" + name + "'))"
+        for pools, by_default, decided in (
+            ("as-needed", "false", "true"), ("always-as-needed", "false", "false"), ("as-on-a-card", "None", "true"),
+        ):
+            self.configure(pools=pools)
+            self.assertEqual(self.passes(asked % {}), by_default + "\n", pools)
+            self.assertEqual(self.passes(asked % {name: "true"}), decided + "\n", pools)
+
+
+class Names(unittest.TestCase):
+    def test_what_is_called_an_evaluation_is_one(self):
+        for name in ("jit_eval_step", "jit_evaluate", "jit_test_step", "validate"):
+            self.assertTrue(sites.is_named_for_evaluation(name), name)
+        for name in ("jit_train_and_evaluate", "jit_retrieval", "jit_latest", "jit_step", None):
+            self.assertFalse(sites.is_named_for_evaluation(name), name)
+
 
 class Sizes(unittest.TestCase):
     def test_what_was_asked_for_is_read_from_each_framework_s_words(self):
@@ -272,6 +293,20 @@ class Sessions(unittest.TestCase):
         self.assertIsNone(self.watcher.record.fallback)
         self.session(cpu)._create_inference_session(both, None)
         self.assertIn("CUDAExecutionProvider", self.watcher.record.fallback)
+
+    def test_a_name_that_is_not_quite_that_of_a_provider_is_named(self):
+        cpu = ["CPUExecutionProvider"]
+        self.watcher.wanted(["CudaExecutionProvider", *cpu], None)
+        self.assertIsNone(self.watcher.record.fallback, "ONNX Runtime may still take the card")
+        self.session(cpu)._create_inference_session(cpu, None)
+        self.assertIn("spelt CUDAExecutionProvider", self.watcher.record.fallback)
+
+    def test_who_gets_the_card_in_the_end_has_it(self):
+        both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+        self.watcher.wanted(["CudaExecutionProvider", *both], None)
+        self.session(both)._create_inference_session(both, None)
+        self.session(both[1:])._create_inference_session(both[1:], None)
+        self.assertIsNone(self.watcher.record.fallback)
 
     def test_a_session_that_does_not_fit_is_an_error_that_was_caught(self):
         kind = type("RuntimeException", (Exception,), {})

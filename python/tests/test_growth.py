@@ -13,7 +13,7 @@ class GrowthOfALoop(unittest.TestCase):
         return growth.per_step()
 
     def test_what_each_step_leaves_is_found_however_long_the_loop_is(self):
-        for steps in (20, 100, 704, 5000):
+        for steps in (4, 20, 100, 704, 5000):
             self.assertEqual(self.after(steps, lambda step: 300 + 7 * step), 7)
 
     def test_what_stays_or_comes_and_goes_is_no_growth(self):
@@ -21,7 +21,8 @@ class GrowthOfALoop(unittest.TestCase):
         self.assertEqual(self.after(500, lambda step: 300 + step % 50), 0)
         # A buffer that is full.
         self.assertEqual(self.after(500, lambda step: min(step, 300)), 0)
-        self.assertEqual(self.after(5, lambda step: step), 0)
+        # Two steps after the first say nothing.
+        self.assertEqual(self.after(3, lambda step: step), 0)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,8 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
         """The arenas' limits that the program set, by card."""
         self.doubles = True
         """Whether the last session's arena grows by powers of two, which is the default."""
+        self.misspelt: str | None = None
+        """A card's provider that a session asked for by a name that is not quite its own."""
 
     def on_card(self, value: Any) -> Iterator[tuple[int, int]]:
         parts = value if isinstance(value, (list, tuple)) else [value]
@@ -90,15 +92,10 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
                     card = int(options.get("device_id") or 0)
                     self.limits[card] = {"bytes": limit, "scales": protocol.LIMIT_FIXED}
             else:
-                self._see_misspelt(name)
+                meant = {known.lower(): known for known in _ON_CARDS}.get(str(name).lower())
+                if meant is not None:
+                    self.misspelt = "ONNX Runtime knows no %s, and the CPU did the work; it is spelt %s" % (name, meant)
         return names
-
-    def _see_misspelt(self, name):
-        """ONNX Runtime takes the CPU in the place of a provider that it does not know."""
-        meant = {known.lower(): known for known in _ON_CARDS}.get(str(name).lower())
-        if meant is not None:
-            self.record.fallback = "ONNX Runtime knows no %s, and the CPU did the work; it is spelt %s" % (name, meant)
-            self.record.write()
 
     def compare(self, wanted: list[str] | None, session: Any) -> None:
         """Say so where a session has none of the providers that it asked for."""
@@ -110,6 +107,11 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
                 % " or ".join(wanted)
             )
             self.record.write()
+        elif self.misspelt and not any(name in have for name in _ON_CARDS):
+            # The first attempt failed, and ONNX Runtime has asked for the CPU in its place.
+            self.record.fallback = self.misspelt
+            self.record.write()
+        self.misspelt = None
 
     def _facts(self, cause, site, frames):
         oom = super()._facts(cause, site, frames)
