@@ -171,6 +171,19 @@ fn the_body_of_a_scan_is_recomputed() {
 }
 
 #[test]
+fn blocks_that_are_recomputed_keep_what_is_fixed_where_it_is_compiled() {
+    let text = "import functools\nimport jax\ndef block(w, x, heads):\n    return x.reshape(4, heads, -1)\n\
+                def forward(params, x, heads):\n    for w in params:\n        x = block(w, x, heads)\n    return x\n\
+                @functools.partial(jax.jit, static_argnames=('heads',))\ndef step(params, x, heads):\n\
+                \x20   return jax.grad(forward)(params, x, heads)\n";
+    let wanted = "+        x = jax.checkpoint(block, static_argnums=(2,))(w, x, heads)";
+    assert_eq!(changed(&program(text, &[]), "gradient-checkpointing").last().unwrap(), wanted);
+    let traced = text.replace("static_argnames=('heads',)", "donate_argnums=0");
+    let wanted = "+        x = jax.checkpoint(block)(w, x, heads)";
+    assert_eq!(changed(&program(&traced, &[]), "gradient-checkpointing").last().unwrap(), wanted);
+}
+
+#[test]
 fn the_provider_of_onnx_runtime_gets_its_options_where_they_are() {
     let plain = "import onnxruntime as ort\ns = ort.InferenceSession(m, providers=['CUDAExecutionProvider'])\n";
     assert_eq!(
@@ -240,6 +253,9 @@ fn a_model_of_onnx_is_converted_where_its_session_is_made() {
         let lines = changed(&program(&text, &[]), "half-weights").join("\n");
         assert!(lines.contains(&format!("convert_float_to_float16({loaded}, keep_io_types=True)")), "{name}: {lines}");
     }
+    let kept = "import onnx\nimport onnxruntime as ort\nclass S:\n    def open(self):\n        return ort.InferenceSession(self.m)\n";
+    let lines = changed(&program(kept, &[]), "half-weights").join("\n");
+    assert!(lines.contains("isinstance(self.m, bytes) else onnx.load(self.m)"), "{lines}");
     let alone = "import onnxruntime as ort\ns = ort.InferenceSession('m.onnx')\n";
     let lines = changed(&program(alone, &[]), "half-weights");
     for line in ["+import onnx", "+from onnxruntime.transformers.float16 import convert_float_to_float16"] {

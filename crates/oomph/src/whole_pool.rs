@@ -1,5 +1,5 @@
-//! Runs a program again that died with a pool which grows in parts, with one that is taken whole, as JAX and TensorFlow do by
-//! themselves.
+//! Runs a program again that died with a pool which grows in parts, with one that is taken whole, as JAX and TensorFlow take it
+//! where nobody says otherwise.
 //!
 //! A pool that grows shows what a program needs, and one that was taken whole does not. But the parts of the first do not join,
 //! so that a program can die in it that runs on a card.
@@ -28,9 +28,7 @@ pub fn instead_of(
     if !pool::may_be_in_pieces(&assemble(request.cards, &first, None), request.cards) {
         return Ok(first);
     }
-    tell(
-        "it died in a pool that grows in parts; running it with one that is taken whole, as the framework takes it on its own",
-    );
+    tell("it died in a pool that grows in parts; running it with the framework's own settings for its pool");
     let changes = as_on_a_card(request.changes);
     let again = RunRequest { changes: &changes, output: Output::Capture, writes: false, ..*request };
     match runner.perform(&again).map_err(Stop::Failed)? {

@@ -124,16 +124,13 @@ pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         if samples.iter().any(|node| is_called_data(source.of(*node))) {
             samples.retain(|node| is_called_data(source.of(*node)));
         }
-        // What the function takes by names, as `batch["image"]`, has its samples in each of its entries.
-        let named: Vec<Node<'_>> = {
-            let parameters = parameters(function);
-            let by_name = |node: &&Node<'_>| {
-                let parameter = given.iter().position(|one| one == *node).and_then(|at| parameters.get(at));
-                let all = draft.program.all("function_definition");
-                parameter.is_some_and(|(parameter, _)| all.iter().any(|one| takes_by_name(one.text(), parameter)))
-            };
-            samples.iter().filter(by_name).copied().collect()
+        // What is taken by names, there or in a function that it is handed to, as `batch["image"]`, has its samples in each of its entries.
+        let (functions, parameters) = (draft.program.all("function_definition"), parameters(function));
+        let by_name = |node: &&Node<'_>| {
+            let parameter = given.iter().position(|one| one == *node).and_then(|at| parameters.get(at));
+            parameter.is_some_and(|(parameter, _)| functions.iter().any(|one| takes_by_name(one.text(), parameter)))
         };
+        let named: Vec<Node<'_>> = samples.iter().filter(by_name).copied().collect();
         let array = samples.iter().find(|node| !named.contains(node)).map(|node| source.of(*node));
         // What a step of a training gives back replaces what it was given.
         let target = around(call.at.node)
@@ -245,7 +242,7 @@ fn is_called_data(name: &str) -> bool {
     WHOLE.contains(&name.as_str()) || PARTS.iter().any(|part| name.contains(part))
 }
 
-/// Whether a function takes a parameter's entries by names: `batch["image"]`.
+/// Whether a function's text takes entries of this by their names: `batch["image"]`.
 fn takes_by_name(function: &str, parameter: &str) -> bool {
     ['"', '\''].iter().any(|quote| function.contains(&format!("{parameter}[{quote}")))
 }
