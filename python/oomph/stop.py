@@ -65,7 +65,10 @@ class Growth:
         if len(marks) < 3:
             return 0
         grown = [(after[1] - before[1]) // (after[0] - before[0]) for before, after in zip(marks, marks[1:])]
-        return min(grown) if min(grown) > 0 and max(grown) < 2 * min(grown) else 0
+        if min(grown) <= 0 or max(grown) >= 2 * min(grown):
+            return 0
+        (first, before), (last, after) = marks[0], marks[-1]
+        return (after - before) // (last - first)
 
 
 class StopRule:

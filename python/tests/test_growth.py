@@ -16,6 +16,9 @@ class GrowthOfALoop(unittest.TestCase):
         for steps in (4, 20, 100, 704, 5000):
             self.assertEqual(self.after(steps, lambda step: 300 + 7 * step), 7)
 
+    def test_steps_that_differ_count_on_the_average(self):
+        self.assertEqual(self.after(640, lambda step: 300 * step + 50 * (step % 7)), 300)
+
     def test_what_stays_or_comes_and_goes_is_no_growth(self):
         self.assertEqual(self.after(500, lambda step: 300), 0)
         self.assertEqual(self.after(500, lambda step: 300 + step % 50), 0)
