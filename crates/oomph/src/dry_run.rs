@@ -137,8 +137,17 @@ fn first_run(
         give_up: None,
         writes: false,
     };
-    match whole_pool::instead_of(*first, context, &request, tell) {
-        Ok(run) => Ok(Ok((Box::new(run), None))),
+    match whole_pool::instead_of(&first, context, &request, tell) {
+        Ok(run) => Ok(Ok((run.map_or(first, Box::new), None))),
+        Err(Stop::Interrupted(SIGINT)) => {
+            // What the first run showed is known, and what it did not show is said.
+            let mut seen = first;
+            seen.warnings.push(
+                "Stopped before it was run with the framework's own settings for its pool, with which it may fit."
+                    .into(),
+            );
+            Ok(Ok((seen, Some(SIGINT))))
+        }
         Err(Stop::Interrupted(signal)) => Ok(Err(signal)),
         Err(Stop::Failed(error)) => Err(error),
     }

@@ -14,19 +14,18 @@ use crate::pool;
 use crate::run_context::{Ended, RunRequest};
 use crate::trial::{Runner, Stop};
 
-/// The run that an answer is about: `first`, or the same with a whole pool where that may decide. `request` is what `first`
-/// came of.
+/// The run with a whole pool that takes the place of `first`, where that may decide. `request` is what `first` came of.
 ///
 /// # Errors
 /// When the run cannot be set up, or a signal ends it.
 pub fn instead_of(
-    first: Observation,
+    first: &Observation,
     runner: &dyn Runner,
     request: &RunRequest<'_>,
     tell: &(dyn Fn(&str) + Sync),
-) -> Result<Observation, Stop> {
-    if !pool::may_be_in_pieces(&assemble(request.cards, &first, None), request.cards) {
-        return Ok(first);
+) -> Result<Option<Observation>, Stop> {
+    if !pool::may_be_in_pieces(&assemble(request.cards, first, None), request.cards) {
+        return Ok(None);
     }
     tell("it died in a pool that grows in parts; running it with the framework's own settings for its pool");
     let changes = as_on_a_card(request.changes);
@@ -35,7 +34,7 @@ pub fn instead_of(
         Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
         Ended::Observed(run) => {
             let verdict = assemble(request.cards, &run, None).verdict;
-            Ok(if matches!(verdict, Verdict::Fits | Verdict::Recovered | Verdict::Oom) { *run } else { first })
+            Ok(matches!(verdict, Verdict::Fits | Verdict::Recovered | Verdict::Oom).then_some(*run))
         }
     }
 }

@@ -99,7 +99,7 @@ impl Baseline<'_> {
     }
 
     fn settled(&self, first: Observation, tell: &(dyn Fn(&str) + Sync)) -> Result<Observation, Stop> {
-        whole_pool::instead_of(first, self.runner, &self.plain(), tell)
+        Ok(whole_pool::instead_of(&first, self.runner, &self.plain(), tell)?.unwrap_or(first))
     }
 
     fn plain(&self) -> RunRequest<'_> {
