@@ -97,6 +97,13 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Gives a word of the command line another value, where it is there.
+    pub fn set_word(&mut self, place: usize, value: &str) {
+        if let Some(word) = self.arguments.get_mut(place) {
+            value.clone_into(word);
+        }
+    }
+
     /// Writes other words in all edits made so far, and says whether any had them.
     pub fn replace_in_edits(&mut self, words: &str, others: &str) -> bool {
         let mut any = false;

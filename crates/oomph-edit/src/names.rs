@@ -20,6 +20,8 @@ pub(crate) enum Value<'a> {
     Literal(At<'a>),
     /// What an option of the program says.
     Option(Opt),
+    /// A word of the command line, counted from 0 after the script's name.
+    Word(usize),
     /// Something that is computed.
     Unknown,
 }
@@ -60,6 +62,7 @@ impl<'a> Follower<'a, '_> {
                     .first()
                     .map_or(Value::Unknown, |inner| match self.value(at.with(*inner), left - 1) {
                         Value::Option(option) => Value::Option(option),
+                        Value::Word(place) => Value::Word(place),
                         Value::Literal(number) if call.path() == "int" && number.node.kind() == "integer" => {
                             Value::Literal(number)
                         }
@@ -227,6 +230,10 @@ impl<'a> Follower<'a, '_> {
         else {
             return Value::Unknown;
         };
+        if matches!(at.source.of(object), "sys.argv" | "argv") {
+            let place = at.source.of(key).parse::<usize>().ok().and_then(|place| place.checked_sub(1));
+            return place.map_or(Value::Unknown, Value::Word);
+        }
         let Some(key) = string(at.with(key)) else { return Value::Unknown };
         if let Some(setting) = settings::read_by(self.program, at) {
             return Value::Option(setting);
@@ -322,6 +329,7 @@ mod tests {
         match follow(&program, call.value("batch_size").unwrap()) {
             Value::Literal(at) => format!("{} {}", at.file.display(), at.text()),
             Value::Option(option) => option.flag().to_owned(),
+            Value::Word(place) => format!("word {place}"),
             Value::Unknown => "?".to_owned(),
         }
     }
@@ -376,6 +384,8 @@ mod tests {
             "{head}a = p.parse_args()\nn = a.bs\ndef f(cfg):\n    l = DataLoader(d, batch_size=cfg.bs)\nf(a)\n"
         );
         assert_eq!(batch(&[("train.py", &text)]), "--bs");
+        let text = "import sys\ndef f(n):\n    return DataLoader(d, batch_size=n)\nf(int(sys.argv[2]))\n";
+        assert_eq!(batch(&[("train.py", text)]), "word 1");
         let text = "B = 8\nB = 9\nl = DataLoader(d, batch_size=B)\n";
         assert_eq!(batch(&[("train.py", text)]), "?");
     }

@@ -8,7 +8,7 @@ use crate::edit::Edit;
 use crate::error::CannotPlace;
 use crate::opt::{Opt, OptKind};
 use crate::program::Program;
-use crate::recipes::own;
+use crate::recipes::{own, without_layers};
 use crate::source::At;
 
 /// Parts of the names of sizes, in the singular.
@@ -100,6 +100,12 @@ const WHOLE: [&str; 13] = ["n", "m", "k", "nx", "ny", "nz", "dx", "ngl", "n_gpu_
 /// Names of how much is done at a time, or of how much lies on the card: the result stays the same.
 const AT_A_TIME: [&str; 7] = ["batch", "ubatch", "chunk", "tile", "ngl", "layers", "buffer"];
 
+/// What stands for a value that is not known yet; no expression of Python's has it.
+const UNSET: &str = "$";
+
+/// More layers than models have that people serve on one card.
+const ALL_LAYERS: u64 = 99;
+
 /// Parts of the names of what gives a model its shape, in the singular.
 const OF_MODELS: [&str; 22] = [
     "channel",
@@ -133,6 +139,8 @@ pub struct Size {
     pub name: String,
     /// Its value.
     pub value: u64,
+    /// How the program writes the value where it is not that number: `-1` for all layers.
+    pub word: Option<&'static str>,
     /// Whether the result stays the same with a smaller one.
     pub keeps_the_result: bool,
     place: Place,
@@ -156,17 +164,29 @@ enum Place {
     Option(Opt),
     Word(usize),
     Code(PathBuf, std::ops::Range<usize>),
+    /// It is not written, and this edit adds it, with `UNSET` for its value.
+    Unset(PathBuf, Edit),
 }
 
 impl Size {
     /// Whether it is set on the command line, so that no code changes.
     pub fn is_typed(&self) -> bool {
-        !matches!(self.place, Place::Code(..))
+        !matches!(self.place, Place::Code(..) | Place::Unset(..))
     }
 
     /// Whether it is how much is worked on at a time, so that the program does the same with a smaller one.
     pub fn is_at_a_time(&self) -> bool {
         self.measures() == Some(Measured::AtATime)
+    }
+
+    /// Whether it is what a remedy of the catalogue's changes in a program that serves a language model.
+    pub fn is_of(&self, remedy: &str) -> bool {
+        let name = self.name.rsplit('.').next().unwrap_or(&self.name).replace('-', "_");
+        match remedy {
+            "fewer-gpu-layers" => counts_layers(&name),
+            "shorter-context" => parts(&name).iter().any(|part| matches!(part.as_str(), "ctx" | "context")),
+            _ => false,
+        }
     }
 
     /// What it measures; `None` for a batch that remedies change, and for a keyword of some call.
@@ -229,6 +249,10 @@ impl Program {
                     *word = value;
                 }
             }
+            Place::Unset(file, edit) => {
+                let edit = Edit { range: edit.range.clone(), text: edit.text.replace(UNSET, &value) };
+                return self.edited(&BTreeMap::from([(file.clone(), vec![edit])]), arguments);
+            }
             Place::Code(file, range) => {
                 let edits = BTreeMap::from([(file.clone(), vec![Edit { range: range.clone(), text: value }])]);
                 return self.edited(&edits, arguments);
@@ -261,13 +285,15 @@ impl Program {
     fn typed_sizes(&self, is_wanted: fn(&str) -> bool) -> Vec<Size> {
         let arguments = self.arguments();
         let of_option = |option: Opt| {
-            let value = whole(&option.value_in(arguments)?)?;
+            let text = option.value_in(arguments)?;
+            let value = numbered(&option.name, &text, whole)?;
             let fits = option.kind == OptKind::Value && option.choices.is_empty() && is_wanted(&option.name);
             let name = option.flag().to_owned();
             fits.then(|| Size {
                 keeps_the_result: is_at_a_time(&option.name),
                 name,
                 value,
+                word: word_of(&text),
                 place: Place::Option(option),
             })
         };
@@ -276,7 +302,7 @@ impl Program {
             let is_value = place > 0 && arguments[place - 1].starts_with('-');
             if let Some(value) = whole(word).filter(|_| !is_value) {
                 let name = format!("argument {}", place + 1);
-                found.push(Size { name, value, keeps_the_result: false, place: Place::Word(place) });
+                found.push(Size { name, value, word: None, keeps_the_result: false, place: Place::Word(place) });
             }
         }
         found
@@ -299,15 +325,23 @@ impl Program {
         let of = |(name, value): (At<'_>, At<'_>)| {
             let text = name.text();
             let last = text.rsplit('.').next().unwrap_or(text);
-            let number = computed(value)?;
+            let number = numbered(last, value.text(), |_| computed(value))?;
             (is_size(last) && names.insert((value.file.to_owned(), value.node.byte_range().start))).then(|| Size {
                 name: text.to_owned(),
                 value: number,
+                word: word_of(value.text()),
                 keeps_the_result: is_at_a_time(last),
                 place: Place::Code(value.file.to_owned(), value.node.byte_range()),
             })
         };
-        assigned.chain(keywords).filter_map(of).collect()
+        let unset = without_layers(self, UNSET).into_iter().map(|(file, edit)| Size {
+            name: "n_gpu_layers".to_owned(),
+            value: ALL_LAYERS,
+            word: Some("all"),
+            keeps_the_result: true,
+            place: Place::Unset(file, edit),
+        });
+        assigned.chain(keywords).filter_map(of).chain(unset).collect()
     }
 }
 
@@ -337,6 +371,20 @@ fn parts(name: &str) -> Vec<String> {
 fn is_at_a_time(name: &str) -> bool {
     let name = name.trim_start_matches('-').replace('-', "_").to_lowercase();
     name.split('_').any(|part| AT_A_TIME.contains(&part))
+}
+
+/// The number of a size, of which -1 stands for all layers where it counts them.
+fn numbered(name: &str, text: &str, number: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    if counts_layers(name) && word_of(text).is_some() { Some(ALL_LAYERS) } else { number(text) }
+}
+
+/// Whether a name is that of how many layers lie on the card.
+fn counts_layers(name: &str) -> bool {
+    is_at_a_time(name) && ["ngl", "layers"].iter().any(|word| name.ends_with(word))
+}
+
+fn word_of(text: &str) -> Option<&'static str> {
+    (text == "-1").then_some("-1")
 }
 
 /// The whole number that a word is, if it is one that can be made smaller.
@@ -403,7 +451,8 @@ mod tests {
     fn sizes_are_found_where_a_program_writes_them_down() {
         let text = "import argparse\nPATHS = 1 << 22\nSEED = 17\nTHREADS = 256\np = argparse.ArgumentParser()\n\
                     p.add_argument('--grid', type=int, default=2048)\np.add_argument('--steps', type=int, default=20)\n\
-                    o.n_gpu_layers = 99\na.n_ctx = a.n_batch = 512\nmodel = Llama(n_ctx=4096, seed=7)\n";
+                    o.n_gpu_layers = 99\na.n_ctx = a.n_batch = 512\nmodel = Llama(n_ctx=4096, seed=7)\n\
+                    other = Llama(n_gpu_layers=-1, seed=-1)\n";
         let sizes = program(text, &["64"]).sizes();
         let names: Vec<(&str, u64)> = sizes.iter().map(|size| (size.name.as_str(), size.value)).collect();
         let wanted = [
@@ -411,6 +460,7 @@ mod tests {
             ("argument 1", 64),
             ("o.n_gpu_layers", 99),
             ("a.n_batch", 512),
+            ("n_gpu_layers", 99),
             ("PATHS", 1 << 22),
             ("n_ctx", 4096),
         ];

@@ -179,7 +179,7 @@ pub(super) fn place_of<'a>(program: &'a Program, call: Call<'a>, given: At<'a>) 
     match follow(program, given) {
         Value::Option(option) => Some(Batch::Option(option)),
         Value::Literal(at) => Some(Batch::Literal(at)),
-        Value::Unknown => call.keyword("batch_size").map(|_| Batch::Argument(call, "batch_size")),
+        Value::Word(_) | Value::Unknown => call.keyword("batch_size").map(|_| Batch::Argument(call, "batch_size")),
     }
 }
 
@@ -223,7 +223,7 @@ fn written<'a>(draft: &Draft<'a>) -> Option<Batch<'a>> {
             Value::Option(option) => Batch::Option(option),
             Value::Literal(at) => Batch::Literal(at),
             // What is computed is replaced in the call, if the call has a name for it.
-            Value::Unknown => match own::batch(draft) {
+            Value::Word(_) | Value::Unknown => match own::batch(draft) {
                 Some(option)
                     if draft.facts.batch_size.map(|size| size.to_string()) == option.value_in(program.arguments()) =>
                 {

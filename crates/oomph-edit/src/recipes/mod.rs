@@ -25,6 +25,8 @@ use crate::error::CannotPlace;
 use crate::facts::{Amount, Facts};
 use crate::program::Program;
 
+pub(crate) use frameworks::without_layers;
+
 type Recipe = fn(&mut Draft<'_>) -> Result<(), CannotPlace>;
 
 /// Every remedy that can be placed, by its id in the catalogue.

@@ -170,7 +170,7 @@ impl<'a> Search<'_, 'a> {
         let priced = Priced { gpu: &card.gpu, before: work_of(&unmodified.probe.hooks) };
         priced.order(&mut found.fixes, wanted.wishes.prefer, &bench.seen, &applier);
         let own = match stopped {
-            None => self.own(&applier, &unmodified, &full, (found.fixes.len(), bench.deadline))?,
+            None => self.own(&applier, &unmodified, &full, (&found.fixes, bench.deadline))?,
             Some(_) => Own::default(),
         };
         let least = if own.fixes.is_empty() { self.least(&applier, &found, unlimited)? } else { None };
@@ -233,9 +233,10 @@ impl<'a> Search<'_, 'a> {
         applier: &Applier<'_>,
         unmodified: &Unmodified<'_>,
         before: &DryRunReport,
-        (found, deadline): (usize, Instant),
+        (fixes, deadline): (&[Fix<'_>], Instant),
     ) -> Result<Own, Stop> {
         let Self { context, runner, wanted, catalogue, start, tell, .. } = *self;
+        let found = fixes.len();
         let allocates = |name: &&str| before.frameworks.contains_key(*name);
         // PyTorch's programs have remedies enough. Where none of them fits, less data is better than no answer.
         if found >= FEWEST.min(wanted.fixes) || (found > 0 && allocates(&"torch")) {
@@ -251,6 +252,7 @@ impl<'a> Search<'_, 'a> {
             deadline,
             start,
             most: FEWEST.min(wanted.fixes).saturating_sub(found),
+            found: fixes.iter().flat_map(|fix| &fix.mix.doses).map(|dose| dose.remedy.id.as_str()).collect(),
             tell,
         };
         if ["torch", "tensorflow", "jax", "onnxruntime"].iter().any(allocates) {

@@ -1,5 +1,6 @@
 //! Remedies in programs of TensorFlow with Keras, JAX and ONNX Runtime, and in scripts that serve by vLLM or llama.cpp.
 
+mod engines;
 mod fused;
 mod jax;
 mod kept;
@@ -24,6 +25,7 @@ use crate::source::{Source, statements, within};
 
 use super::Recipe;
 
+pub(crate) use engines::without_layers;
 pub(crate) use serving::served;
 
 /// The recipe of a remedy for the framework of a program; `None` where the program computes with PyTorch.

@@ -1,27 +1,16 @@
-//! Scripts that serve a language model by vLLM or llama-cpp-python: the arguments of `LLM(...)` and `Llama(...)`.
+//! Scripts that serve a language model by vLLM or llama.cpp: the settings of their engines.
 
 use std::collections::BTreeMap;
 
-use crate::calls::Call;
 use crate::draft::{Draft, Way};
 use crate::edit::Edit;
 use crate::error::CannotPlace;
-use crate::literals::plain;
 use crate::names::{Value, follow};
 use crate::program::Program;
 use crate::source::At;
 
 use super::super::{Recipe, cannot};
-use super::imports;
-
-/// What makes an engine, and how its library is imported.
-const ENGINES: &[(&str, &str)] = &[
-    ("LLM", "vllm"),
-    ("AsyncEngineArgs", "vllm"),
-    ("EngineArgs", "vllm"),
-    ("Llama", "llama_cpp"),
-    ("Llama.from_pretrained", "llama_cpp"),
-];
+use super::engines::{Engine, Library, Place, engines, model_of, value_of};
 
 /// llama.cpp's number for 8-bit blocks, `GGML_TYPE_Q8_0`.
 const Q8_0: &str = "8";
@@ -49,93 +38,76 @@ const VLLM: &[(&str, Recipe)] = &[
 
 const LLAMA_CPP: &[(&str, Recipe)] = &[
     ("shorter-context", |draft| shorter(draft, "n_ctx")),
-    ("flash-attention", |draft| set(draft, &[("flash_attn", "True")])),
-    ("kv-cache-dtype", |draft| set(draft, &[("flash_attn", "True"), ("type_k", Q8_0), ("type_v", Q8_0)])),
+    ("flash-attention", |draft| set(draft, &[FLASH_ATTENTION])),
+    ("kv-cache-dtype", |draft| set(draft, &[FLASH_ATTENTION, ("type_k", Q8_0), ("type_v", Q8_0)])),
     ("kv-cache-offload", |draft| set(draft, &[("offload_kqv", "False")])),
     ("smaller-compute-buffer", |draft| set(draft, &[("n_ubatch", "128")])),
     ("fewer-gpu-layers", |draft| fewer(draft, "n_gpu_layers", None, |_, fits| fits)),
 ];
 
+/// What `Llama` calls fused attention; the library's own structure has a number for it (`Engine::spelled`).
+const FLASH_ATTENTION: (&str, &str) = ("flash_attn", "True");
+
 /// The recipes for a program that serves; `None` where it does not.
 pub fn recipes(program: &Program) -> Option<&'static [(&'static str, Recipe)]> {
-    match engines(program).first()?.1 {
-        "vllm" => Some(VLLM),
-        _ => Some(LLAMA_CPP),
+    match engines(program).first()?.library {
+        Library::Vllm => Some(VLLM),
+        Library::LlamaCpp | Library::Cyllama => Some(LLAMA_CPP),
     }
 }
 
-/// The library by which a program serves, and the plain values of the arguments of the engine that it makes. Of several
+/// The library by which a program serves, and the plain values of the settings of the engine that it makes. Of several
 /// engines nothing is said.
 pub fn served(program: &Program) -> Option<(&'static str, BTreeMap<String, String>)> {
     let engines = engines(program);
-    let [(call, library)] = engines.as_slice() else { return None };
-    let mut values = BTreeMap::new();
-    let count = call.arguments.named_child_count();
-    for node in (0..count).filter_map(|place| call.arguments.named_child(place)) {
-        let (name, value) = match (node.kind(), node.child_by_field_name("name"), node.child_by_field_name("value")) {
-            ("keyword_argument", Some(name), Some(value)) => (call.at.source.of(name).to_owned(), value),
-            ("comment" | "dictionary_splat", ..) => continue,
-            // The first argument of both is the model.
-            _ if values.is_empty() => ("model".to_owned(), node),
-            _ => continue,
-        };
-        if let Some(value) = value_of(program, call.at.with(value)) {
-            values.insert(name, value);
-        }
+    let library = engines.first()?.library;
+    let of_models = engines.iter().filter(|engine| engine.is_of_a_model()).count();
+    if of_models > 1 || engines.len() - of_models > 1 {
+        return None;
     }
-    Some((library, values))
+    let given = engines.iter().flat_map(Engine::given);
+    let mut values: BTreeMap<String, String> =
+        given.filter_map(|(name, at)| Some((name.to_owned(), value_of(program, at)?))).collect();
+    if let Some(model) = model_of(program, &engines) {
+        values.entry("model".to_owned()).or_insert(model);
+    }
+    // All layers go to the card unless it is asked for fewer.
+    if library == Library::Cyllama {
+        values.entry("n_gpu_layers".to_owned()).or_insert_with(|| "-1".to_owned());
+    }
+    Some((library.module(), values))
 }
 
-/// The calls that make an engine.
-fn engines(program: &Program) -> Vec<(Call<'_>, &'static str)> {
-    let of = |call: Call<'_>| {
-        let known = ENGINES.iter().find(|(name, library)| {
-            let path = call.path();
-            (path == *name || path.strip_suffix(*name).is_some_and(|module| module.ends_with('.')))
-                && imports(call.at.source, library)
-        });
-        known.map(|(_, library)| *library)
-    };
-    program.calls().into_iter().filter_map(|call| Some((call, of(call)?))).collect()
-}
-
-/// What an expression says, followed to a literal or to an option of the program.
-fn value_of(program: &Program, at: At<'_>) -> Option<String> {
-    // `-1` is not a literal of the grammar's.
-    if at.node.kind() == "unary_operator" {
-        return Some(at.text().to_owned());
-    }
-    match follow(program, at) {
-        Value::Literal(at) => plain(at),
-        Value::Option(option) => option.value_in(program.arguments()),
-        Value::Unknown => None,
-    }
-}
-
-/// Sets arguments of each engine.
-fn set(draft: &mut Draft<'_>, arguments: &[(&str, &str)]) -> Result<(), CannotPlace> {
+/// Gives each engine settings, as `LLM` or `Llama` spells them.
+fn set(draft: &mut Draft<'_>, settings: &[(&str, &str)]) -> Result<(), CannotPlace> {
     let program = draft.program;
-    for (call, _) in engines(program) {
-        for (name, value) in arguments {
+    for engine in engines(program) {
+        let spelled = settings.iter().filter_map(|(name, value)| engine.spelled(program, name, value));
+        for (name, value) in spelled {
             let wanted = value.trim_matches('"');
-            let Some(given) = call.value(name) else {
-                draft.edit(call.at.file, Way::Argument, call.adding(name, value));
-                continue;
-            };
-            if value_of(program, given).as_deref() == Some(wanted) {
-                continue;
-            }
-            match follow(program, given) {
-                Value::Option(option) => draft.set_option(&option, wanted),
-                Value::Literal(at) => draft.edit(at.file, Way::Argument, Edit::replace(at.node, *value)),
-                Value::Unknown => draft.edit(given.file, Way::Argument, Edit::replace(given.node, *value)),
+            match engine.place(name, value) {
+                Some(Place::Added(file, edit)) => draft.edit(file, Way::Argument, edit),
+                Some(Place::Value(given)) if value_of(program, given).as_deref() != Some(wanted) => {
+                    replace(draft, given, value);
+                }
+                _ => {}
             }
         }
     }
     if draft.is_empty() {
-        return cannot("the engine is made outside of the program's own files, or it has this already");
+        return cannot("the engine is made outside of the program's own files, has no such setting, or has it already");
     }
     Ok(())
+}
+
+/// Writes another value where one is given.
+fn replace(draft: &mut Draft<'_>, given: At<'_>, value: &str) {
+    match follow(draft.program, given) {
+        Value::Option(option) => draft.set_option(&option, value.trim_matches('"')),
+        Value::Literal(at) => draft.edit(at.file, Way::Argument, Edit::replace(at.node, value)),
+        Value::Word(place) => draft.set_word(place, value.trim_matches('"')),
+        Value::Unknown => draft.edit(given.file, Way::Argument, Edit::replace(given.node, value)),
+    }
 }
 
 /// A number of each engine's made smaller; `default` is what holds where the program does not say it.

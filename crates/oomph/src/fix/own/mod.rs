@@ -76,6 +76,8 @@ pub struct Search<'s> {
     pub start: Instant,
     /// How many fixes are looked for.
     pub most: usize,
+    /// The remedies of the catalogue's, by id, that fit; what they change is not tried again.
+    pub found: BTreeSet<&'s str>,
     /// Receives what is tried.
     pub tell: &'s (dyn Fn(&str) + Sync),
 }

@@ -70,7 +70,11 @@ impl Search<'_> {
         match &self.applier.edits {
             Some(edits) => {
                 let sizes = edits.program.sizes().into_iter();
-                sizes.map(|size| (Written::InProgram(size.clone()), size.value, size.keeps_the_result)).collect()
+                let is_new = |size: &Size| !self.found.iter().any(|remedy| size.is_of(remedy));
+                sizes
+                    .filter(is_new)
+                    .map(|size| (Written::InProgram(size.clone()), size.value, size.keeps_the_result))
+                    .collect()
             }
             None => {
                 let words = self.words().into_iter();
@@ -94,10 +98,14 @@ impl Search<'_> {
             }
             Written::Word(place, name) => (name.clone(), self.retyped(*place, value), None, ResultChange::Changed),
         };
+        let old = match &size.written {
+            Written::InProgram(Size { word: Some(word), .. }) => (*word).to_owned(),
+            _ => size.old.to_string(),
+        };
         let colon = if name.contains(' ') { ":" } else { "" };
         Some(Idea {
             name: remedy.id.clone(),
-            title: format!("{name}{colon} {value} instead of {}", size.old),
+            title: format!("{name}{colon} {value} instead of {old}"),
             changes,
             program,
             size: Some(Sized { value, ..size.clone() }),
