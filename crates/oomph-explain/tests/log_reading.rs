@@ -505,6 +505,24 @@ fn a_binding_that_cannot_make_its_context_is_answered_in_its_own_words() {
 }
 
 #[test]
+fn a_buffer_that_llama_cpp_names_says_more_than_its_binding() {
+    let log = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8208.00 MiB on device 0: cudaMalloc failed: out of memory\n\
+        ggml_gallocr_reserve_n_impl: failed to allocate CUDA0 buffer of size 8606711808\n\
+        graph_reserve: failed to allocate compute buffers\n\
+        llama_init_from_model: failed to initialize the context: failed to allocate compute pp buffers\n\
+        Traceback (most recent call last):\n  File \"/w/embed.py\", line 19, in <module>\n    \
+        context = llama_cpp.LlamaContext(model, wishes)\n  File \"cyllama/llama/llama_cpp.pyx\", line 2372, in \
+        cyllama.llama.llama_cpp.LlamaContext.__init__\nRuntimeError: Failed to create llama_context (model='3b.gguf', \
+        requested n_ctx=16384, model n_ctx_train=131072). Common causes: requested context size too large for available \
+        memory (OOM), n_ctx exceeds what the model supports, or invalid context parameters. Try lowering n_ctx or n_batch.\n";
+    let failure = first(log);
+    assert_eq!(failure.facts.requested_bytes, Some(8_606_711_808));
+    assert!(!causes(&failure).contains(&Cause::KvCache), "{:?}", failure.causes);
+    let first = &failure.remedies[0];
+    assert_eq!((first.id.as_str(), first.apply.as_str()), ("smaller-compute-buffer", "n_batch=128"));
+}
+
+#[test]
 fn what_tensorflow_could_do_without_is_not_the_failure() {
     let benign = "W0000 00:00:17.1 15 bfc_allocator.cc:311] Allocator (GPU_0_bfc) ran out of memory trying to allocate \
         955.02MiB with freed_by_count=0. The caller indicates that this is not a failure, but this may mean that there could \

@@ -4,6 +4,7 @@ use oomph_remedy::Cause;
 
 use super::bfc;
 use super::causes::{self, Evidence};
+use super::facts::COMPUTE_BUFFER;
 use super::identities;
 use super::kind::Kind;
 use super::operation;
@@ -23,6 +24,9 @@ const SAME_DUMP: u64 = 200_000;
 const EPISODE: u64 = 5000;
 /// Below this certainty the words leave open what it is.
 const OPEN: f64 = 0.65;
+
+/// The words of a binding of llama.cpp's for a context that could not be made.
+const BINDING: &str = "ggml.context";
 
 /// A failure that is being assembled.
 #[derive(Clone)]
@@ -148,7 +152,12 @@ impl Draft {
         if self.frames.is_empty() || better {
             self.frames = other.frames;
         }
+        // What a binding says is general where the library itself has named the buffer.
+        let is_general = other.pattern.id == BINDING && self.named.is_some();
         for cause in other.causes {
+            if is_general {
+                break;
+            }
             if self.causes.iter().all(|known| known.0 != cause.0) {
                 self.causes.push(cause);
             }
@@ -235,7 +244,8 @@ impl Draft {
             convolves: operation::convolves(&self.frames, &failure.message, self.named.as_deref()),
             within: operation::within(operation, &self.frames),
             in_ddp: operation::in_ddp(&self.frames),
-            in_binding: self.pattern.id == "ggml.context" || site::in_binding(&self.frames),
+            in_binding: self.pattern.id == BINDING || site::in_binding(&self.frames),
+            in_compute_buffer: self.named.as_deref() == Some(COMPUTE_BUFFER),
         };
         remedies::advise(&mut failure, &settings, seen);
         failure

@@ -7,6 +7,9 @@ use super::report::{Facts, OtherProcess};
 use super::size;
 use super::text::Paragraph;
 
+/// What llama.cpp calls the memory that it computes in.
+pub(crate) const COMPUTE_BUFFER: &str = "compute buffer";
+
 /// What a pattern found in a message.
 pub(crate) struct Reading {
     /// The typed figures.
@@ -153,6 +156,10 @@ impl Reading {
             }
             "kv" => {
                 self.named = Some("kv cache".to_owned());
+                return;
+            }
+            "compute" => {
+                self.named = Some(COMPUTE_BUFFER.to_owned());
                 return;
             }
             _ => return,

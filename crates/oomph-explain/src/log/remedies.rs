@@ -20,6 +20,8 @@ pub(crate) struct Seen {
     pub in_ddp: bool,
     /// Whether a binding of llama.cpp's for Python failed, not one of its own programs.
     pub in_binding: bool,
+    /// Whether what failed is the buffer that llama.cpp computes in.
+    pub in_compute_buffer: bool,
 }
 
 /// How the arguments of llama.cpp's own programs are written in its bindings for Python, flag by flag.
@@ -69,6 +71,9 @@ pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings, seen: Seen) 
     if failure.pattern == "ggml.context" {
         // The message itself says that the context is too long.
         failure.remedies.sort_by_key(|offer| offer.id != "shorter-context");
+    }
+    if seen.in_compute_buffer {
+        failure.remedies.sort_by_key(|offer| offer.id != "smaller-compute-buffer");
     }
     failure.avoid = suggestion
         .avoid

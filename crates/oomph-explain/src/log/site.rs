@@ -165,7 +165,10 @@ pub(crate) fn user_site(frames: &[Frame]) -> Option<Site> {
 pub(crate) fn in_binding(frames: &[Frame]) -> bool {
     frames.iter().any(|frame| {
         let file = frame.file.replace('\\', "/");
-        let package = file.split_once("-packages/").and_then(|(_, inside)| inside.split('/').next());
+        // Compiled modules are named by their sources: `cyllama/llama/llama_cpp.pyx`.
+        let compiled = file.ends_with(".pyx").then_some(file.as_str());
+        let inside = file.split_once("-packages/").map(|(_, inside)| inside).or(compiled);
+        let package = inside.and_then(|inside| inside.split('/').next());
         package.is_some_and(|package| package.contains("llama"))
     })
 }

@@ -124,7 +124,13 @@ impl Paragraph {
         let whole = from == 0 || self.text[..from].ends_with([' ', '|']);
         let from = if whole { from } else { self.text[from..start].find(' ').map_or(start, |space| from + space + 1) };
         let to = floor_boundary(&self.text, end.max(from.saturating_add(240)).min(from.saturating_add(400)));
-        self.text[from..to.max(from)].trim().to_owned()
+        let quote = self.text[from..to.max(from)].trim();
+        // Nor to the middle of one.
+        let is_cut = self.text[to.max(from)..].starts_with(char::is_alphanumeric) && to > end;
+        match quote.rfind(' ').filter(|space| is_cut && from + space >= end) {
+            Some(space) => format!("{} …", quote[..space].trim_end()),
+            None => quote.to_owned(),
+        }
     }
 }
 
