@@ -27,6 +27,9 @@ use crate::{activity, explain, export, grown, needs, output, recovered, unsure, 
 /// The signal of Ctrl-C.
 const SIGINT: i32 = 2;
 
+/// The signal of `timeout`, of job schedulers and of containers.
+const SIGTERM: i32 = 15;
+
 /// A source file longer than this is not searched for a line.
 const LONGEST_SOURCE: u64 = 8 << 20;
 
@@ -66,8 +69,8 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         match needs::answer(&context, &first, &report, &tell) {
             Ok(answered) => report = answered,
             // What the first run showed is known.
-            Err(Stop::Interrupted(SIGINT)) => {
-                signal = Some(SIGINT);
+            Err(Stop::Interrupted(ended @ (SIGINT | SIGTERM))) => {
+                signal = Some(ended);
                 probed = false;
             }
             Err(Stop::Interrupted(signal)) => return Ok(status::interrupted(signal)),
@@ -77,7 +80,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     if probed {
         match unsure::ask(&context, &first, &mut report, &tell) {
             Ok(()) => {}
-            Err(Stop::Interrupted(SIGINT)) => signal = Some(SIGINT),
+            Err(Stop::Interrupted(ended @ (SIGINT | SIGTERM))) => signal = Some(ended),
             Err(Stop::Interrupted(signal)) => return Ok(status::interrupted(signal)),
             Err(Stop::Failed(error)) => return Err(error),
         }
@@ -123,7 +126,9 @@ fn first_run(
     let first = match context.observe(&program.cards, output, keep)? {
         Ended::Observed(observation) => observation,
         // A server goes on until it is interrupted, so that this is how one asks for its answer.
-        Ended::Interrupted(SIGINT, Some(seen)) if used_a_gpu(&seen) => return Ok(Ok((seen, Some(SIGINT)))),
+        Ended::Interrupted(signal @ (SIGINT | SIGTERM), Some(seen)) if used_a_gpu(&seen) => {
+            return Ok(Ok((seen, Some(signal))));
+        }
         Ended::Interrupted(signal, _) => return Ok(Err(signal)),
     };
     let changes = Changes::none(&program.command);
@@ -139,14 +144,14 @@ fn first_run(
     };
     match whole_pool::instead_of(&first, context, &request, tell) {
         Ok(run) => Ok(Ok((run.map_or(first, Box::new), None))),
-        Err(Stop::Interrupted(SIGINT)) => {
+        Err(Stop::Interrupted(signal @ (SIGINT | SIGTERM))) => {
             // What the first run showed is known, and what it did not show is said.
             let mut seen = first;
             seen.warnings.push(
                 "Stopped before it was run with the framework's own settings for its pool, with which it may fit."
                     .into(),
             );
-            Ok(Ok((seen, Some(SIGINT))))
+            Ok(Ok((seen, Some(signal))))
         }
         Err(Stop::Interrupted(signal)) => Ok(Err(signal)),
         Err(Stop::Failed(error)) => Err(error),

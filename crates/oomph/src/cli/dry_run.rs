@@ -44,7 +44,7 @@ Exit status:
   1    it does not fit, or it ran out of memory, caught the error and went on
   2    wrong usage, a required file or package is missing or unreadable, or oomph could not run it
   3    the program failed for another reason, or ran on the CPU instead
-  130  ended by Ctrl-C, with a partial answer (143: by SIGTERM)";
+  130  ended by Ctrl-C, and 143 by SIGTERM, with what was seen until then";
 
 /// What `oomph dry-run` takes.
 #[derive(Debug, Args)]
