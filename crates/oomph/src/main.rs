@@ -41,6 +41,8 @@ mod foretell;
 mod fork_runner;
 mod gpus;
 mod grown;
+#[cfg(test)]
+mod hand_made;
 mod help;
 mod html;
 #[cfg(feature = "mcp")]

@@ -16,6 +16,7 @@ use crate::changes::Changes;
 use crate::observation::Observation;
 use crate::run_context::Ended;
 use crate::trial::{Runner, Stop};
+use crate::{pool, whole_pool};
 
 /// A try that has begun may run this much longer than the search.
 const OVERTIME: Duration = Duration::from_secs(60);
@@ -65,7 +66,8 @@ impl VirtualBench<'_> {
             }
         };
         let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
-        match self.runner.run(&changes, self.cards, Some(left)).map_err(Stop::Failed)? {
+        let whole = whole_pool::was_whole(self.before);
+        match whole_pool::run(self.runner, &changes, self.cards, Some(left), whole).map_err(Stop::Failed)? {
             Ended::Interrupted(signal, _) => {
                 self.stopped.get_or_init(|| signal);
                 Ok(Tried { ran: Ran::Failed("it was stopped".into()), seen: Vec::new(), no_effect: false, work: None })
@@ -181,10 +183,13 @@ pub fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept
     Tried { ran, seen, no_effect: false, work: None }
 }
 
-/// The peak of the fullest card in the whole program, in bytes: with what iterations that were left out would have added.
+/// The peak of the fullest card in the whole program, in bytes: with what iterations that were left out would have added, and
+/// without what a pool took at the start and nothing used.
 pub fn peak(report: &DryRunReport) -> u64 {
     let whole = |device: &DeviceReport| {
-        let seen = device.peak.process_bytes;
+        let preallocated = device.pool.as_ref().is_some_and(|pool| pool.preallocated);
+        let peak = if preallocated { pool::without_slack(&device.peak) } else { device.peak };
+        let seen = peak.process_bytes;
         device.need().map_or(seen, |need| need.process_bytes.max(seen))
     };
     report.devices.iter().map(whole).max().unwrap_or(0)

@@ -106,7 +106,9 @@ pub fn larger_pool<'a>(
     wishes: &Wishes,
     applier: &Applier<'_>,
 ) -> Vec<Candidate<'a>> {
-    placed(catalogue, situation, Operation::Forward, wishes, applier, LARGER_POOL)
+    // A variable sets it, so that no place in the code is needed.
+    let applies = |remedy: &Remedy| applier.can_apply(remedy);
+    alone(catalogue, situation, Operation::Forward, wishes, LARGER_POOL, &applies)
 }
 
 /// One remedy for a moment, where it can be placed in the program's code and the user does not rule it out.
@@ -118,11 +120,23 @@ fn placed<'a>(
     applier: &Applier<'_>,
     id: &str,
 ) -> Vec<Candidate<'a>> {
+    alone(catalogue, situation, moment, wishes, id, &|remedy| applier.places(remedy))
+}
+
+/// One remedy for a moment, where it can be applied and the user does not rule it out.
+fn alone<'a>(
+    catalogue: &'a Catalogue,
+    situation: &Situation,
+    moment: Operation,
+    wishes: &Wishes,
+    id: &str,
+    applies: &dyn Fn(&Remedy) -> bool,
+) -> Vec<Candidate<'a>> {
     if !wishes.allow.is_empty() && !wishes.allow.contains(id) || wishes.forbid.contains(id) {
         return Vec::new();
     }
     let wishes = Wishes { allow: [id.to_owned()].into(), ..wishes.clone() };
-    catalogue.candidates(situation, &[moment], &wishes, |remedy| applier.places(remedy))
+    catalogue.candidates(situation, &[moment], &wishes, applies)
 }
 
 /// The candidates that answer the cause, where there is one with an answer of its own: memory that grows is let go of, and
@@ -254,9 +268,28 @@ pub fn with_growth(mut program: HookProgram, hooks: &HookReports) -> HookProgram
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use oomph_remedy::search::{Dose, Fix, Mix, Ran};
 
     use super::*;
+
+    #[test]
+    fn a_larger_pool_needs_no_place_in_the_code() {
+        let command: Vec<OsString> = ["python", "train.py"].map(OsString::from).into();
+        let found = |framework: Framework, wishes: &Wishes| {
+            let situation = Situation::of([framework], Cause::Full);
+            let refused = Default::default();
+            let applier =
+                Applier { command: &command, line: None, situation: &situation, hook: false, edits: None, refused };
+            let found = larger_pool(Catalogue::builtin(), &situation, wishes, &applier);
+            found.into_iter().map(|candidate| candidate.remedy.id.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(Framework::Jax, &Wishes::default()), [LARGER_POOL]);
+        assert!(found(Framework::Pytorch, &Wishes::default()).is_empty());
+        let forbidden = Wishes { forbid: [LARGER_POOL.to_owned()].into(), ..Wishes::default() };
+        assert!(found(Framework::Jax, &forbidden).is_empty());
+    }
 
     #[test]
     fn of_what_is_enough_less_is_left() {

@@ -21,8 +21,10 @@ use crate::assemble::assemble;
 use crate::dry_run;
 use crate::fork_runner::ForkRunner;
 use crate::observation::Observation;
+use crate::program::Program;
 use crate::run_context::{Ended, RunContext};
 use crate::trial::Runner;
+use crate::whole_pool;
 
 /// A second cell is begun only while the host has so many bytes to spare: programs that load weights use that much of it.
 const SPARE_MEMORY: u64 = 2 << 30;
@@ -164,8 +166,8 @@ impl Running<'_> {
 
     /// Runs one cell; the signal that ended it, if one did.
     fn one(&self, context: &RunContext, runner: &dyn Runner, cell: &Cell) -> Result<Option<i32>> {
-        let ended = runner
-            .run(&cell.changes(), &cell.program.cards, cell.program.timeout)
+        let Program { cards, timeout, .. } = &cell.program;
+        let ended = whole_pool::run(runner, &cell.changes(), cards, *timeout, false)
             .with_context(|| format!("cannot run cell {}", cell.index))?;
         let run = match ended {
             Ended::Observed(run) => run,

@@ -25,7 +25,7 @@ use crate::shell_words::quoted;
 use crate::status::{self, interrupted};
 use crate::syntax::Amount;
 use crate::trial::Runner;
-use crate::{html, output};
+use crate::{html, output, whole_pool};
 
 use knobs::{Knobs, Setting};
 use search::{Boundary, Trial};
@@ -168,7 +168,8 @@ impl Bench<'_> {
 
     fn try_one(&self, setting: &Setting) -> Result<Tried, Stop> {
         let changes = self.knobs.changes(setting);
-        let ended = self.runner.run(&changes, &self.program.cards, self.program.timeout).map_err(Stop::Failed)?;
+        let Program { cards, timeout, .. } = self.program;
+        let ended = whole_pool::run(self.runner, &changes, cards, *timeout, false).map_err(Stop::Failed)?;
         match ended {
             Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
             Ended::Observed(run) => Ok(Tried {

@@ -26,6 +26,7 @@ use crate::assemble::assemble;
 use crate::changes::Changes;
 use crate::run_context::Ended;
 use crate::trial::{Runner, Stop};
+use crate::whole_pool;
 use sizes::{Sized, between};
 
 /// A try that has begun may run this much longer than the search.
@@ -193,7 +194,8 @@ impl Search<'_> {
         }
         (self.tell)(&idea.title);
         let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
-        let ended = self.runner.run(&idea.changes, &self.wanted.cards, Some(left)).map_err(Stop::Failed)?;
+        let (cards, whole) = (&self.wanted.cards, whole_pool::was_whole(self.before));
+        let ended = whole_pool::run(self.runner, &idea.changes, cards, Some(left), whole).map_err(Stop::Failed)?;
         let run = match ended {
             Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
             Ended::Observed(run) => run,
