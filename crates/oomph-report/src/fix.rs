@@ -82,6 +82,10 @@ pub struct Baseline {
     pub peak_bytes: Option<u64>,
     /// Whether it needs at least that much, because it did not come to its end there.
     pub peak_is_minimum: bool,
+    /// The most that it was seen to die with, in bytes, where the search for what it needs ended before that was close to
+    /// [`Self::peak_bytes`]: it needs something between the two. `null` where the need is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub died_with_bytes: Option<u64>,
     /// Whose memory it is at the peak, largest first.
     pub owners: Vec<OwnerRow>,
     /// The out-of-memory error.

@@ -70,6 +70,7 @@ fn found() -> FixReport {
             limit_bytes: Some(12_043 * MIB),
             peak_bytes: Some(59_000 * MIB),
             peak_is_minimum: false,
+            died_with_bytes: None,
             owners: vec![
                 owner(Owner::Activations, 51_000),
                 owner(Owner::OptimizerState, 950),
@@ -147,6 +148,14 @@ fn found() -> FixReport {
 fn fixes_are_listed_cheapest_first() {
     insta::assert_snapshot!("fix-found", render_fix(&found(), NORMAL));
     insta::assert_snapshot!("fix-found-wide", render_fix(&found(), WIDE));
+}
+
+#[test]
+fn a_need_whose_search_was_cut_short_is_a_range() {
+    let mut report = found();
+    report.baseline.died_with_bytes = Some(54_000 * MIB);
+    let text = render_fix(&report, NORMAL);
+    assert!(text.contains("needs between 52.73 GiB and 57.62 GiB"), "{text}");
 }
 
 #[test]

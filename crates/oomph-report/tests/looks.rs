@@ -298,6 +298,18 @@ fn it_does_not_fit() {
 }
 
 #[test]
+fn an_evaluation_is_part_of_no_step() {
+    let died = |step: u64| {
+        let mut report = oom();
+        let oom = report.devices[0].oom.as_mut().expect("it died");
+        (oom.step, oom.phase) = (Some(step), Phase::Eval);
+        render_dry_run(&report, NORMAL)
+    };
+    assert!(died(9).contains("it dies after step 8, during evaluation"), "{}", died(9));
+    assert!(died(1).contains("it dies during evaluation"), "{}", died(1));
+}
+
+#[test]
 fn it_does_not_fit_and_nobody_probed() {
     let mut report = oom();
     report.devices[0].needed = None;

@@ -150,6 +150,24 @@ fn blocks_of_flax_are_recomputed_with_what_python_decides_on() {
 }
 
 #[test]
+fn blocks_of_nnx_are_recomputed_by_a_decorator() {
+    let text = |call: &str| {
+        format!(
+            "from flax import nnx\nclass Block(nnx.Module):\n    def __init__(self, rngs):\n        \
+             self.up = nnx.Linear(8, 8, rngs=rngs)\n    def __call__(self, {call}):\n        return self.up(x)\n\
+             class Net(nnx.Module):\n    def __init__(self, rngs):\n        \
+             self.blocks = nnx.List([Block(rngs) for _ in range(8)])\n    def __call__(self, x):\n        \
+             for block in self.blocks:\n            x = block(x)\n        return x\n"
+        )
+    };
+    assert_eq!(changed(&program(&text("x"), &[]), "gradient-checkpointing"), ["+    @nnx.remat"]);
+    assert!(
+        placed(&program(&text("x, train=True"), &[]), "gradient-checkpointing", 8).is_err(),
+        "Python decides on it"
+    );
+}
+
+#[test]
 fn what_a_step_gives_back_is_donated() {
     assert_eq!(
         changed(&program(FLAX, &[]), "donate-buffers"),

@@ -53,6 +53,14 @@ pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
     page.finish()
 }
 
+/// Where among the steps of its training a program died. An evaluation is part of none.
+fn step_of(oom: &Oom) -> Option<String> {
+    match (oom.step?, oom.phase) {
+        (step, Phase::Eval) => step.checked_sub(1).filter(|done| *done > 0).map(|done| format!(" after step {done}")),
+        (step, _) => Some(format!(" in step {step}")),
+    }
+}
+
 fn verdict(page: &mut Page, report: &DryRunReport) {
     match report.verdict {
         Verdict::Fits => verdict_fits(page, report),
@@ -62,7 +70,7 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
                 Some((device, oom)) => (Some(device), Some(oom)),
                 None => (None, None),
             };
-            let step = oom.and_then(|oom| oom.step).map(|step| format!(" in step {step}"));
+            let step = oom.and_then(step_of);
             let phase = oom.and_then(|oom| phase(oom.phase));
             if let Some(oom) = oom.filter(|oom| oom.forecast) {
                 let step = oom.step.map_or_else(|| " before its loop ends".into(), |step| format!(" in step {step}"));

@@ -57,7 +57,11 @@ fn verdict(page: &mut Page, report: &FixReport) {
     let card = super::card(&base.gpu, base.limit_bytes);
     let has = base.limit_bytes.map(|bytes| format!("; the card has {}", size(bytes))).unwrap_or_default();
     let needs = base.peak_bytes.map(|bytes| {
-        let least = if base.peak_is_minimum { "at least " } else { "" };
+        let least = match base.died_with_bytes {
+            Some(less) => format!("between {} and ", size(less)),
+            None if base.peak_is_minimum => "at least ".to_owned(),
+            None => String::new(),
+        };
         format!("it needs {least}{}{has}", size(bytes))
     });
     match report.verdict {

@@ -32,6 +32,9 @@ use crate::run_context::RunContext;
 /// Cards beyond this are no longer one machine.
 const MOST_CARDS: u64 = 64;
 
+/// A need is known where the program was seen to die with this part less.
+const CLOSE: u64 = 40;
+
 /// The answer, and what it takes to act on it.
 pub struct Answer {
     /// What is reported.
@@ -111,9 +114,17 @@ fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
             device.is_none_or(|device| *need >= device.peak.process_bytes)
         }),
         peak_is_minimum: device.is_some_and(|device| device.needed_is_minimum),
+        died_with_bytes: device.and_then(died_with),
         owners: Vec::new(),
         oom: device.and_then(|device| device.oom.as_ref().or(device.caught_ooms.last()).cloned()),
     }
+}
+
+/// What a program that adapts to its card died with, in bytes, where the search for what it needs was cut short.
+fn died_with(device: &DeviceReport) -> Option<u64> {
+    let needed = device.needed.filter(|_| device.pool.is_some() && !device.needed_is_minimum)?;
+    let close = needed.process_bytes - needed.process_bytes / CLOSE;
+    (needed.low_bytes < close).then_some(needed.low_bytes)
 }
 
 /// Everything that an answer is made of.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use oomph_gpu::roofline::Counted;
 use oomph_launch::{AppliedRemedy, HookReports, RemedyState};
 use oomph_remedy::search::{Bench, Mix, Ran};
-use oomph_report::{DeviceReport, DryRunReport, Verdict};
+use oomph_report::{DeviceReport, DryRunReport, Peak, Verdict};
 
 use super::applier::Applier;
 use crate::assemble::assemble;
@@ -188,9 +188,8 @@ pub fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept
 pub fn peak(report: &DryRunReport) -> u64 {
     let whole = |device: &DeviceReport| {
         let preallocated = device.pool.as_ref().is_some_and(|pool| pool.preallocated);
-        let peak = if preallocated { pool::without_slack(&device.peak) } else { device.peak };
-        let seen = peak.process_bytes;
-        device.need().map_or(seen, |need| need.process_bytes.max(seen))
+        let used = |peak: Peak| if preallocated { pool::without_slack(&peak) } else { peak }.process_bytes;
+        device.need().map_or(0, used).max(used(device.peak))
     };
     report.devices.iter().map(whole).max().unwrap_or(0)
 }

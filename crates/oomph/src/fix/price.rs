@@ -65,15 +65,24 @@ impl Priced<'_> {
             match means(fix) {
                 Means::Hook => (fix.tight, 2),
                 Means::Own if !changes => (fix.tight, 0),
-                // A variable that costs nothing is better than an edit that slows the program down.
                 _ => (fix.tight, 1),
             }
+        };
+        // Where the prices are close, a variable that costs nothing is better than an edit that costs a little.
+        let means = |fix: &Fix<'_>| match means(fix) {
+            Means::Environment if is_free(fix) => Means::Own,
+            other => other,
         };
         order(fixes, prefer, group, means, |fix| self.of(fix, seen, applier).ok().map(Slowdown::middle));
         if prefer == Prefer::Memory {
             fixes.sort_by_key(|fix| fix.peak_bytes);
         }
     }
+}
+
+/// Whether a fix costs no time, and changes nothing of what the program computes.
+fn is_free(fix: &Fix<'_>) -> bool {
+    fix.mix.sameness() == Sameness::Exact && fix.mix.doses.iter().all(|dose| dose.remedy.time.class == TimeClass::None)
 }
 
 /// The price for the report.

@@ -272,8 +272,12 @@ impl Search<'_> {
         let (mut runs, mut is_over) = (0, false);
         let mut tried = Vec::new();
         while runs < MOST_RUNS && !is_over {
-            // Until one held it, a need is not known.
-            let time_limit = if hurry && best.is_some() { LONGEST } else { longest };
+            // Until one held it, a need is not known, and no card can be named.
+            let time_limit = match (best.is_some(), hurry) {
+                (false, _) => longest * 2,
+                (true, true) => LONGEST,
+                (true, false) => longest,
+            };
             let left = time_limit.saturating_sub(start.elapsed());
             let chosen = border.next(self.runner.jobs());
             if chosen.is_empty() || left.is_zero() {

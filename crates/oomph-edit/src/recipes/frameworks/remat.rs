@@ -9,7 +9,7 @@ use crate::error::CannotPlace;
 use crate::literals::{listed, string};
 use crate::program::Program;
 use crate::scopes::parameters;
-use crate::source::{At, function_of, within};
+use crate::source::{At, around, function_of, within};
 
 use super::super::{cannot, own};
 use super::alias;
@@ -27,6 +27,9 @@ pub fn checkpointing(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         return Ok(());
     }
     flax_blocks(draft)?;
+    if draft.is_empty() {
+        nnx_blocks(draft);
+    }
     if draft.is_empty() {
         scans(draft)?;
     }
@@ -64,6 +67,33 @@ fn flax_blocks(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     Ok(())
 }
 
+/// Modules of Flax NNX that are made in a loop, whose method is decorated: `@nnx.remat` above `def __call__(self, x)`.
+fn nnx_blocks(draft: &mut Draft<'_>) {
+    let program = draft.program;
+    for call in program.calls() {
+        let is_each = |node: Node<'_>| matches!(node.kind(), "list_comprehension" | "generator_expression");
+        let is_repeated = in_loop(call.at.node) || around(call.at.node).any(is_each);
+        let is_class = call.function.kind() == "identifier" && is_repeated;
+        let Some(method) = class_of(program, call.path()).filter(|_| is_class) else { continue };
+        let source = method.source;
+        let Some(nnx) = alias(source, "flax.nnx") else { continue };
+        // What Python decides on cannot be traced, and such modules are often given it by name.
+        let decides = parameters(method).into_iter().any(|(name, default)| is_decided(name, default));
+        if decides || method.node.parent().is_some_and(|around| around.kind() == "decorated_definition") {
+            continue;
+        }
+        let line = format!("{}@{nnx}.remat{}", source.indentation(method.node), source.newline());
+        let edit = Edit::insert(source.line_start(method.node.start_byte()), line);
+        draft.edit_once(method.file, Way::Code, edit);
+    }
+}
+
+/// Whether an argument is one that Python decides on.
+fn is_decided(name: &str, default: Option<At<'_>>) -> bool {
+    ["train", "training", "deterministic", "is_training", "eval", "decode", "testing"].contains(&name)
+        || default.is_some_and(|at| matches!(at.text(), "True" | "False"))
+}
+
 /// The class of a program with a `__call__`.
 fn class_of<'a>(program: &'a Program, name: &str) -> Option<At<'a>> {
     let class = program.all("class_definition").into_iter().find(|at| {
@@ -80,11 +110,8 @@ fn class_of<'a>(program: &'a Program, name: &str) -> Option<At<'a>> {
 /// The places of arguments that are decided on in Python, `self` being 0: a traced value cannot be.
 fn static_arguments(function: At<'_>, call: &Call<'_>) -> Vec<usize> {
     let given = call.positional().len();
-    let named =
-        |name: &str| ["train", "training", "deterministic", "is_training", "eval", "decode", "testing"].contains(&name);
-    let truth = |default: &Option<At<'_>>| default.is_some_and(|at| matches!(at.text(), "True" | "False"));
     let all = parameters(function).into_iter().enumerate();
-    all.filter(|(place, (name, default))| *place > 0 && *place <= given && (named(name) || truth(default)))
+    all.filter(|(place, (name, default))| *place > 0 && *place <= given && is_decided(name, *default))
         .map(|(place, _)| place)
         .collect()
 }
