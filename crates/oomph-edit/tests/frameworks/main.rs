@@ -221,6 +221,15 @@ fn the_provider_of_onnx_runtime_gets_its_options_where_they_are() {
         changed(&program(named, &[]), "smaller-workspaces"),
         ["-options = {}", "+options = {\"cudnn_conv_use_max_workspace\": \"0\"}"]
     );
+    let computed = "import onnxruntime as ort\ndef load(path, options=None):\n    \
+                    return ort.InferenceSession(path, providers=[('CUDAExecutionProvider', options)])\n";
+    let wanted = "(path, providers=[('CUDAExecutionProvider', {**(options or {}), \"arena_extend_strategy\": \
+                  \"kSameAsRequested\"})])";
+    assert!(changed(&program(computed, &[]), "arena-as-requested")[1].ends_with(wanted));
+    let apart = "import onnxruntime as ort\ns = ort.InferenceSession(m, providers=['CUDAExecutionProvider', \
+                  'CPUExecutionProvider'], provider_options=[{'device_id': 0}, {}])\n";
+    let wanted = "provider_options=[{'device_id': 0, \"arena_extend_strategy\": \"kSameAsRequested\"}, {}])";
+    assert!(changed(&program(apart, &[]), "arena-as-requested")[1].ends_with(wanted));
 }
 
 #[test]

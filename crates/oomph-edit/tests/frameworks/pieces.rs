@@ -81,6 +81,24 @@ fn a_function_of_jax_is_given_a_test_set_in_pieces() {
 }
 
 #[test]
+fn a_step_that_changes_the_model_in_place_is_not_made_in_pieces() {
+    let text = |change: &str| {
+        format!(
+            "import jax\nimport jax.numpy as jnp\nfrom flax import nnx\ndef loss_fn(model, batch):\n    \
+             return jnp.mean(model(batch))\n@nnx.jit\ndef step(model, optimizer, batch):\n    \
+             loss, grads = nnx.value_and_grad(loss_fn)(model, batch)\n{change}    return loss\n\
+             loss = step(model, optimizer, batch)\n"
+        )
+    };
+    assert!(in_pieces(&text("    optimizer.update(model, grads)\n"), "loss = step(").is_err());
+    assert!(in_pieces(&text(""), "loss = step(").is_ok(), "without the update it is the mean of the pieces");
+    let metrics =
+        text("").replace("loss, grads = nnx.value_and_grad(loss_fn)(model, batch)", "loss = loss_fn(model, batch)");
+    let metrics = metrics.replace("    return loss\n", "    optimizer.update(loss)\n    return loss\n");
+    assert!(in_pieces(&metrics, "loss = step(").is_ok(), "metrics count each piece");
+}
+
+#[test]
 fn a_batch_of_named_arrays_is_cut_in_each_of_them() {
     let text = "import jax\nimport jax.numpy as jnp\n\
                 @jax.jit\ndef evaluate(params, batch, metrics):\n    return losses(params, batch['x'], batch['y']).mean()\n\

@@ -2,13 +2,13 @@
 
 use tree_sitter::Node;
 
-use crate::calls::removed;
+use crate::calls::{Call, removed};
 use crate::draft::{Draft, Way};
 use crate::edit::Edit;
 use crate::error::CannotPlace;
 use crate::literals::string;
 use crate::program::Program;
-use crate::source::{At, statement_of};
+use crate::source::{At, around, is_statement, statement_of};
 
 use super::super::{Recipe, cannot, images};
 use super::places::divide;
@@ -33,6 +33,8 @@ const PROVIDER: &str = "CUDAExecutionProvider";
 enum Options<'a> {
     /// A dictionary.
     Written(At<'a>),
+    /// Another expression, which gives a dictionary or nothing.
+    Computed(At<'a>),
     /// The name of the provider, without options.
     Name(At<'a>),
 }
@@ -43,23 +45,36 @@ fn options(program: &Program) -> Vec<Options<'_>> {
     for at in program.all("string").into_iter().filter(|at| string(*at).as_deref() == Some(PROVIDER)) {
         let Some(parent) = at.node.parent() else { continue };
         match parent.kind() {
-            "list" => found.push(Options::Name(at)),
+            "list" => found.extend(apart(at, parent)),
             "tuple" => {
                 let Some(given) = parent.named_child(1).map(|node| at.with(node)) else { continue };
                 match given.node.kind() {
                     "dictionary" => found.push(Options::Written(given)),
                     "identifier" => {
                         let made = program.assigned(given.text());
-                        found
-                            .extend(made.into_iter().filter(|at| at.node.kind() == "dictionary").map(Options::Written));
+                        let written: Vec<At<'_>> =
+                            made.into_iter().filter(|at| at.node.kind() == "dictionary").collect();
+                        if written.is_empty() {
+                            found.push(Options::Computed(given));
+                        }
+                        found.extend(written.into_iter().map(Options::Written));
                     }
-                    _ => {}
+                    _ => found.push(Options::Computed(given)),
                 }
             }
             _ => {}
         }
     }
     found
+}
+
+/// The options of a provider that is a name in a list: those at its place in `provider_options=[...]` of the same call.
+fn apart<'a>(name: At<'a>, list: Node<'a>) -> Option<Options<'a>> {
+    let call = around(list).take_while(|node| !is_statement(*node)).find_map(|node| Call::of(name.with(node)));
+    let Some(given) = call.and_then(|call| call.value("provider_options")) else { return Some(Options::Name(name)) };
+    let place = (0..list.named_child_count()).find(|place| list.named_child(*place) == Some(name.node))?;
+    let own = given.node.named_child(place).filter(|_| given.node.kind() == "list").map(|node| given.with(node))?;
+    Some(if own.node.kind() == "dictionary" { Options::Written(own) } else { Options::Computed(own) })
 }
 
 /// The pair of a key in a dictionary.
@@ -79,6 +94,10 @@ fn provider_option(draft: &mut Draft<'_>, key: &str, value: &str) -> Result<(), 
         match place {
             Options::Name(at) => {
                 let with = format!("({}, {{\"{key}\": \"{value}\"}})", at.text());
+                draft.edit(at.file, Way::Argument, Edit::replace(at.node, with));
+            }
+            Options::Computed(at) => {
+                let with = format!("{{**({} or {{}}), \"{key}\": \"{value}\"}}", at.text());
                 draft.edit(at.file, Way::Argument, Edit::replace(at.node, with));
             }
             Options::Written(at) => match pair(at, key).and_then(|pair| pair.child_by_field_name("value")) {

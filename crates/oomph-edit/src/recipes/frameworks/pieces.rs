@@ -141,7 +141,7 @@ pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
             call.positional().iter().any(|node| names.contains(&source.of(*node)))
         });
         let reduced = reduced(draft.program, function);
-        if replaces || function.text().contains("grad(") && reduced != Some(Reduced::Means) {
+        if replaces || trains(function.text()) || function.text().contains("grad(") && reduced != Some(Reduced::Means) {
             return None;
         }
         // Pieces of several results do not join as those of one do, and what gives nothing has none.
@@ -176,6 +176,13 @@ pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         return cannot("the line that ran out gives no function a whole set");
     };
     write(draft, statement, &names, &found)
+}
+
+/// Whether a function's text is that of a step of a training, which may change the model in place as those of Flax NNX do: a
+/// step for each piece is another training.
+fn trains(function: &str) -> bool {
+    let says = |words: &str| function.contains(words);
+    says("apply_updates(") || says("apply_gradients(") || says("grad(") && says(".update(")
 }
 
 /// The statement that ran out of memory, and names for its pieces.

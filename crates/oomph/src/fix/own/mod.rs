@@ -6,7 +6,7 @@
 mod sizes;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -166,22 +166,38 @@ impl Search<'_> {
     /// Runs the changes of a series until one fits, or one has no effect. Of a size that fits, larger values are tried.
     fn first_that_fits(&self, series: Vec<Idea>, one_request: bool, own: &mut Own) -> Result<(), Stop> {
         let mut last: Option<Attempt> = None;
+        let mut tight: Option<(FixRow, Applied)> = None;
         let mut too_large = series.first().and_then(|idea| idea.size.as_ref()?.too_large());
-        for idea in series {
-            let Some((ran, report)) = self.run(&idea, own)? else { return Ok(()) };
+        let mut series = VecDeque::from(series);
+        while let Some(idea) = series.pop_front() {
+            let Some((ran, report)) = self.run(&idea, own)? else {
+                last = None;
+                break;
+            };
             if let Ran::Fits(_) = ran {
                 let found = self.larger(idea, too_large, peak(&report), own)?;
                 own.fixes.push(found);
                 return Ok(());
             }
+            if let Ran::Tight(peak_bytes) = ran {
+                // A smaller one may leave room.
+                let (row, applied) = self.fix(idea, peak_bytes);
+                tight = tight.or(Some((FixRow { tight: true, ..row }, applied)));
+                last = None;
+                continue;
+            }
             let no_effect = dies_alike(self.before, &report);
             let same_request = one_request && idea.size.is_some() && request(&report) == request(self.before);
             too_large = idea.size.as_ref().map(|size| size.value).or(too_large);
             last = Some(attempt(&idea, &ran, no_effect || same_request));
-            if no_effect || same_request || matches!(ran, Ran::Failed(_)) {
+            if matches!(ran, Ran::Failed(_)) {
+                // The program may not take so small a size, such as that of an image.
+                series = idea.size.as_ref().map(|size| self.gentler(size)).unwrap_or_default();
+            } else if no_effect || same_request {
                 break;
             }
         }
+        own.fixes.extend(tight);
         own.attempts.extend(last);
         Ok(())
     }

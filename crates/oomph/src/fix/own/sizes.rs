@@ -1,5 +1,7 @@
 //! Smaller values of the sizes that a program writes down: its options, words and constants.
 
+use std::collections::VecDeque;
+
 use oomph_edit::{Size, is_size};
 use oomph_report::ResultChange;
 
@@ -56,6 +58,12 @@ impl Search<'_> {
         let lines = self.dying_lines();
         amounts.sort_by_key(|size| !lines.iter().any(|line| speaks_of(line, &size.name)));
         amounts.into_iter().map(series).collect()
+    }
+
+    /// What is tried of a size that the program does not take: half and a quarter of what it has, where it is smaller.
+    pub(super) fn gentler(&self, failed: &Sized) -> VecDeque<Idea> {
+        let values = DIVISORS.iter().take(2).map(|divisor| failed.old / divisor).filter(|value| *value > failed.value);
+        values.filter_map(|value| self.resized(failed, value)).collect()
     }
 
     /// The lines of the program that ran out of memory, and the functions that they are in.
