@@ -164,7 +164,8 @@ fn llama_cpp_does_not_fit() -> Result<()> {
     let mut explain = Run::command("explain")?.args(["-", "--format", "json"]).input(&finished.stderr);
     let explained = explain.finish()?;
     let text = String::from_utf8_lossy(&explained.stdout).into_owned();
-    for word in ["-ngl", "-c 2048", "-ctk q8_0"] {
+    // It fills the structures of a binding, whose attributes have other names than the options of the programs.
+    for word in ["n_gpu_layers=", "n_ctx=2048", "type_k=8"] {
         explained.ensure(text.contains(word), format_args!("nothing says {word}"))?;
     }
     Ok(())

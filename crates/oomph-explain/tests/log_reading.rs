@@ -519,7 +519,15 @@ fn a_buffer_that_llama_cpp_names_says_more_than_its_binding() {
     assert_eq!(failure.facts.requested_bytes, Some(8_606_711_808));
     assert!(!causes(&failure).contains(&Cause::KvCache), "{:?}", failure.causes);
     let first = &failure.remedies[0];
-    assert_eq!((first.id.as_str(), first.apply.as_str()), ("smaller-compute-buffer", "n_batch=128"));
+    assert_eq!((first.id.as_str(), first.apply.as_str()), ("smaller-compute-buffer", "n_ubatch=128"));
+    let cache =
+        log.replace("compute buffers", "buffer for kv cache").replace("compute pp buffers", "buffer for kv cache");
+    let failure = self::first(&cache);
+    assert_eq!(causes(&failure)[0], Cause::KvCache);
+    let applied: Vec<&str> = failure.remedies.iter().map(|offer| offer.apply.as_str()).collect();
+    for words in ["type_k=8, type_v=8", "offload_kqv=False", "n_ctx=8192"] {
+        assert!(applied.contains(&words), "{words}: {applied:?}");
+    }
 }
 
 #[test]

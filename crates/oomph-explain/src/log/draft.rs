@@ -245,6 +245,7 @@ impl Draft {
             within: operation::within(operation, &self.frames),
             in_ddp: operation::in_ddp(&self.frames),
             in_binding: self.pattern.id == BINDING || site::in_binding(&self.frames),
+            with_structures: site::with_structures(&self.frames),
             in_compute_buffer: self.named.as_deref() == Some(COMPUTE_BUFFER),
         };
         remedies::advise(&mut failure, &settings, seen);

@@ -20,6 +20,8 @@ pub(crate) struct Seen {
     pub in_ddp: bool,
     /// Whether a binding of llama.cpp's for Python failed, not one of its own programs.
     pub in_binding: bool,
+    /// Whether the user's line hands the binding one of the library's structures.
+    pub with_structures: bool,
     /// Whether what failed is the buffer that llama.cpp computes in.
     pub in_compute_buffer: bool,
 }
@@ -28,13 +30,25 @@ pub(crate) struct Seen {
 const BINDING: [(&str, &str); 4] =
     [("-c ", "n_ctx="), ("-ngl ", "n_gpu_layers="), ("-ub ", "n_batch="), ("-m ", "model_path=")];
 
+/// The same for attributes of the library's structures, which have more of them.
+const STRUCTURES: [(&str, &str); 4] = [
+    ("-ub ", "n_ubatch="),
+    ("-fa on -ctk q8_0 -ctv q8_0", "type_k=8, type_v=8"),
+    ("-fa -ctk q8_0 -ctv q8_0", "type_k=8, type_v=8"),
+    ("--no-kv-offload", "offload_kqv=False"),
+];
+
+/// Remedies of [`NOT_OF_BINDINGS`] that the structures have attributes for.
+const OF_STRUCTURES: [&str; 2] = ["kv-cache-dtype", "kv-cache-offload"];
+
 /// Remedies of llama.cpp's own programs that its bindings have no argument for, or another one in each.
 const NOT_OF_BINDINGS: [&str; 4] = ["let-it-fit", "kv-cache-dtype", "kv-cache-offload", "experts-on-cpu"];
 
 /// Writes a remedy of llama.cpp's command line for its bindings.
-fn of_binding(offer: &mut RemedyOffer) {
+fn of_binding(offer: &mut RemedyOffer, with_structures: bool) {
+    let more: &[(&str, &str)] = if with_structures { &STRUCTURES } else { &[] };
     if let Some((value, argument)) =
-        BINDING.iter().find_map(|(flag, argument)| Some((offer.apply.strip_prefix(flag)?, argument)))
+        more.iter().chain(&BINDING).find_map(|(flag, argument)| Some((offer.apply.strip_prefix(flag)?, argument)))
     {
         // A name of a file is a string there.
         let quote = if *argument == "model_path=" { "\"" } else { "" };
@@ -50,7 +64,10 @@ pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings, seen: Seen) 
     let mut situation = situation(failure, settings, seen);
     let binding = failure.framework.as_deref() == Some("llama.cpp") && seen.in_binding;
     if binding {
-        situation.on.extend(NOT_OF_BINDINGS.map(str::to_owned));
+        // A smaller cache makes no room for the buffer's one request.
+        let has = seen.with_structures && !seen.in_compute_buffer;
+        let lacks = |remedy: &&&str| !(has && OF_STRUCTURES.contains(*remedy));
+        situation.on.extend(NOT_OF_BINDINGS.iter().filter(lacks).map(|remedy| (*remedy).to_owned()));
     }
     let suggestion = oomph_remedy::suggest(&situation);
     failure.remedies = suggestion
@@ -66,7 +83,7 @@ pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings, seen: Seen) 
         })
         .collect();
     if binding {
-        failure.remedies.iter_mut().for_each(of_binding);
+        failure.remedies.iter_mut().for_each(|offer| of_binding(offer, seen.with_structures));
     }
     if failure.pattern == "ggml.context" {
         // The message itself says that the context is too long.

@@ -173,6 +173,18 @@ pub(crate) fn in_binding(frames: &[Frame]) -> bool {
     })
 }
 
+/// Whether the user's own line hands a binding of llama.cpp's one of the library's structures, whose attributes are its settings.
+pub(crate) fn with_structures(frames: &[Frame]) -> bool {
+    const TAKE_ONE: [&str; 4] =
+        ["LlamaContext(", "LlamaModel(", "llama_init_from_model(", "llama_model_load_from_file("];
+    let site = user_site(frames);
+    let own = frames
+        .iter()
+        .filter(|frame| site.as_ref().is_some_and(|site| site.file == frame.file && site.line == frame.line));
+    let codes: Vec<&str> = own.filter_map(|frame| frame.code.as_deref()).collect();
+    codes.iter().any(|code| TAKE_ONE.iter().any(|call| code.contains(call)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
