@@ -169,6 +169,8 @@ fn engines_of_cyllama_get_what_their_classes_take() {
     let config = "from cyllama import LLM, GenerationConfig\nc = GenerationConfig(n_ctx=16384, n_gpu_layers=-1)\n\
                   llm = LLM('m.gguf', config=c)\n";
     assert_eq!(added(config, "fewer-gpu-layers").unwrap(), ["c = GenerationConfig(n_ctx=16384, n_gpu_layers=26)"]);
+    let by_place = config.replace("config=c", "c");
+    assert_eq!(added(&by_place, "fewer-gpu-layers").unwrap(), ["c = GenerationConfig(n_ctx=16384, n_gpu_layers=26)"]);
     let sampling = "from cyllama import LLM, GenerationConfig\nc = GenerationConfig(max_tokens=8)\n\
                     llm = LLM('m.gguf', config=c)\n";
     assert_eq!(added(sampling, "fewer-gpu-layers").unwrap(), ["llm = LLM('m.gguf', config=c, n_gpu_layers=26)"]);

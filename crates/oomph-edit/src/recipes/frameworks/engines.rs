@@ -118,7 +118,10 @@ pub(super) fn engines(program: &Program) -> Vec<Engine<'_>> {
     // Such a structure may say how to sample alone. Where it says more, the engine that gets it takes it from there.
     found.retain(|engine| !engine.is_configuration() || engine.given().iter().any(|(name, _)| engine.takes(name)));
     if found.iter().any(Engine::is_configuration) {
-        found.retain(|engine| engine.library != Library::Cyllama || engine.call.value("config").is_none());
+        let is_given_one = |engine: &Engine<'_>| {
+            matches!(engine.call.name(), "LLM" | "AsyncLLM") && engine.call.argument("config", 1).is_some()
+        };
+        found.retain(|engine| engine.library != Library::Cyllama || !is_given_one(engine));
     }
     found
 }
