@@ -152,7 +152,20 @@ fn ranks(prices: &[f64]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use oomph_remedy::Catalogue;
+    use oomph_remedy::search::{Dose, Mix};
+
     use super::*;
+
+    #[test]
+    fn a_larger_pool_is_free_and_pieces_are_not() {
+        let fix = |id: &str| {
+            let remedy = Catalogue::builtin().get(id).expect("the catalogue has it");
+            Fix { mix: Mix::single(Dose::of(remedy)), peak_bytes: 1, tight: false }
+        };
+        assert!(is_free(&fix("larger-pool-share")));
+        assert!(!is_free(&fix("in-pieces")) && !is_free(&fix("half-weights")));
+    }
 
     #[test]
     fn prices_within_a_tenth_are_equal() {
