@@ -132,7 +132,7 @@ pub(super) fn resize(
     Ok((old, new))
 }
 
-/// A smaller batch for the loaders of an evaluation: as many samples as in training, or an eighth where that is no less.
+/// A smaller batch for the loaders of an evaluation.
 pub fn smaller_evaluation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let program = draft.program;
     let dying = draft.facts.died_at.as_ref().and_then(|(file, line)| {
@@ -149,8 +149,7 @@ pub fn smaller_evaluation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if found.is_empty() {
         return cannot("the loader of the evaluation was not found");
     }
-    let training = draft.facts.batch_size.unwrap_or(1).max(1);
-    let size = |old: u64| if old < 2 { None } else { Some(if old > training { training } else { old.div_ceil(8) }) };
+    let size = evaluated(draft);
     let shared = written(draft);
     for call in found {
         let Some(place) = call.argument("batch_size", 1).and_then(|given| place_of(program, call, given)) else {
@@ -172,6 +171,12 @@ pub fn smaller_evaluation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         resize(draft, place, size)?;
     }
     Ok(())
+}
+
+/// The batch for an evaluation that has this one: as many samples as in training, or an eighth where that is no less.
+pub(super) fn evaluated(draft: &Draft<'_>) -> impl Fn(u64) -> Option<u64> + Copy + use<> {
+    let training = draft.facts.batch_size.unwrap_or(1).max(1);
+    move |old| (old > 1).then(|| if old > training { training } else { old.div_ceil(8) })
 }
 
 /// Where the batch size that a loader is given is written.

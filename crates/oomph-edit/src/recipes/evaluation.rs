@@ -8,9 +8,11 @@ use crate::edit::Edit;
 use crate::error::CannotPlace;
 use crate::loops::without_graph;
 use crate::models::{is_name, model_names};
+use crate::names::{Value, follow};
 use crate::source::{At, around, function_of, statements, within};
 use crate::trainers;
 
+use super::batch::{self, Batch};
 use super::{cannot, imports_torch, own, trainer};
 
 /// Predictions that go to host memory step by step.
@@ -24,17 +26,36 @@ pub fn accumulation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
 /// Smaller batches in evaluation.
 pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if draft.facts.trainer.is_some() {
-        return trainer::set(draft, &[("per_device_eval_batch_size", "1")]);
+        let size = size_of_trainer(draft).map_or_else(|| "1".to_owned(), |size| size.to_string());
+        return trainer::set(draft, &[(TRAINERS_BATCH, &size)]);
     }
     let named =
         |name: &str| name.contains("batch") && (name.contains("eval") || name.contains("val") || name.contains("test"));
     match own::with_value(draft, named) {
         Some(option) => {
-            draft.set_option(&option, "1");
-            Ok(())
+            let size = batch::evaluated(draft);
+            // Where no number is known, the least is what may help most.
+            let known = batch::resize(draft, Batch::Option(option.clone()), size);
+            known.map(|_| ()).or_else(|_| Ok(draft.set_option(&option, "1")))
         }
         None => super::batch::smaller_evaluation(draft).or_else(|reason| in_parts(draft).map_err(|_| reason)),
     }
+}
+
+/// The Trainer's argument for the batch of its evaluation.
+const TRAINERS_BATCH: &str = "per_device_eval_batch_size";
+
+/// As many samples as in training, where the program gives its Trainer more than that.
+fn size_of_trainer(draft: &Draft<'_>) -> Option<u64> {
+    let program = draft.program;
+    let given = trainers::arguments(program)?.value(TRAINERS_BATCH)?;
+    let text = match follow(program, given) {
+        Value::Option(option) => option.value_in(program.arguments())?,
+        Value::Literal(at) => at.text().to_owned(),
+        _ => return None,
+    };
+    let (old, training) = (text.parse::<u64>().ok()?, draft.facts.batch_size?);
+    (old > training).then_some(training)
 }
 
 /// A part of the evaluation, as Lightning's Trainer limits it.

@@ -15,7 +15,7 @@ fn a_session_is_given_a_whole_array_in_pieces() {
     assert_eq!(
         in_pieces(text, "masks =").unwrap(),
         [
-            "+rows = len(scans) // 16 + 1",
+            "+rows = (len(scans) + 15) // 16",
             "+masks = [np.concatenate(parts) for parts in zip(*(s.run(['mask'], {'scan': scans[row:row + rows], \
              'size': sizes[row:row + rows]}) for row in range(0, len(scans), rows)))][0]",
         ]
@@ -35,7 +35,7 @@ fn a_model_of_tensorflow_is_given_a_test_set_in_pieces() {
     assert_eq!(
         in_pieces(text, "logits = model").unwrap(),
         [
-            "+    rows = len(x) // 16 + 1",
+            "+    rows = (len(x) + 15) // 16",
             "+    logits = tf.concat([model(x[begin:begin + rows], training=False) \
              for begin in range(0, len(x), rows)], axis=0)",
         ]
@@ -43,7 +43,7 @@ fn a_model_of_tensorflow_is_given_a_test_set_in_pieces() {
     assert_eq!(
         in_pieces(text, "far =").unwrap(),
         [
-            "+rows = len(features) // 16 + 1",
+            "+rows = (len(features) + 15) // 16",
             "+far = tf.concat([tf.norm(features[begin:begin + rows, None] - features[None], axis=-1) \
              for begin in range(0, len(features), rows)], axis=0)",
         ]
@@ -65,7 +65,7 @@ fn a_function_of_jax_is_given_a_test_set_in_pieces() {
     assert_eq!(
         in_pieces(text, "accuracy =").unwrap(),
         [
-            "+rows = len(x) // 16 + 1",
+            "+rows = (len(x) + 15) // 16",
             "+accuracy = sum(evaluate(state, x[row:row + rows], y[row:row + rows]) * len(x[row:row + rows]) \
              for row in range(0, len(x), rows)) / len(x)",
         ]
@@ -73,7 +73,7 @@ fn a_function_of_jax_is_given_a_test_set_in_pieces() {
     assert_eq!(
         in_pieces(text, "features =").unwrap(),
         [
-            "+rows = len(x) // 16 + 1",
+            "+rows = (len(x) + 15) // 16",
             "+features = jnp.concatenate([fast(params, x[row:row + rows]) for row in range(0, len(x), rows)])",
         ]
     );
@@ -107,7 +107,7 @@ fn a_batch_of_named_arrays_is_cut_in_each_of_them() {
     assert_eq!(
         in_pieces(text, "loss =").unwrap(),
         [
-            "+rows = len(jax.tree.leaves(batch)[0]) // 16 + 1",
+            "+rows = (len(jax.tree.leaves(batch)[0]) + 15) // 16",
             "+loss = sum(evaluate(params, jax.tree.map(lambda part: part[row:row + rows], batch), metrics) * \
              min(rows, len(jax.tree.leaves(batch)[0]) - row) for row in range(0, len(jax.tree.leaves(batch)[0]), rows)) / \
              len(jax.tree.leaves(batch)[0])",
@@ -116,7 +116,7 @@ fn a_batch_of_named_arrays_is_cut_in_each_of_them() {
     assert_eq!(
         in_pieces(text, "features =").unwrap(),
         [
-            "+rows = len(mask) // 16 + 1",
+            "+rows = (len(mask) + 15) // 16",
             "+features = jnp.concatenate([embed(params, jax.tree.map(lambda part: part[row:row + rows], batch), \
              mask[row:row + rows]) for row in range(0, len(mask), rows)])",
         ]
@@ -146,7 +146,7 @@ fn a_model_that_an_object_keeps_is_given_a_set_in_pieces() {
     assert_eq!(
         in_pieces(text, "found =").unwrap(),
         [
-            "+        rows = len(self.images) // 16 + 1",
+            "+        rows = (len(self.images) + 15) // 16",
             "+        found = tf.concat([self.model(self.images[row:row + rows], training=False) \
              for row in range(0, len(self.images), rows)], axis=0)",
         ]
@@ -176,12 +176,12 @@ fn what_jax_maps_over_samples_is_computed_in_parts() {
         in_parts(text, "params = step").unwrap(),
         [
             "+    grads = jax.lax.map(lambda one: jax.grad(one_loss)(params, one[0], one[1]), (x, y), \
-             batch_size=len(x) // 16 + 1)",
+             batch_size=(len(x) + 15) // 16)",
             "+kernel = jax.lax.map(jax.checkpoint(lambda a: jax.vmap(lambda b: jnp.exp(-a @ b))(x)), x, \
-             batch_size=len(x) // 16 + 1)",
-            "+out = jax.lax.map(jax.checkpoint(lambda one: net(weights, one)), x, batch_size=len(x) // 16 + 1)",
+             batch_size=(len(x) + 15) // 16)",
+            "+out = jax.lax.map(jax.checkpoint(lambda one: net(weights, one)), x, batch_size=(len(x) + 15) // 16)",
             "+h = jax.lax.map(lambda row: jax.jvp(jax.grad(loss), (flat,), (row,))[1], \
-             jnp.eye(flat.size, dtype=flat.dtype), batch_size=flat.size // 16 + 1)",
+             jnp.eye(flat.size, dtype=flat.dtype), batch_size=(flat.size + 15) // 16)",
         ]
     );
     let at_the_line = in_parts(text, "h = jax").unwrap();
@@ -239,7 +239,7 @@ fn means_of_a_test_set_are_the_weighted_means_of_its_pieces() {
     assert_eq!(
         in_pieces(MEANS, "_, test_loss").unwrap(),
         [
-            "+rows = len(test['image']) // 16 + 1".to_owned(),
+            "+rows = (len(test['image']) + 15) // 16".to_owned(),
             format!("+_, test_loss, test_accuracy = {}", pieces("test['image']", of_test)),
         ]
     );

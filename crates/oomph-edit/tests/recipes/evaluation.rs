@@ -198,3 +198,26 @@ fn the_loader_that_a_trainer_evaluates_on_gets_the_smaller_batch() {
         assert_eq!(changed(&program, "eval-batch", &facts), [format!("-{before}"), format!("+{after}")], "{text}");
     }
 }
+
+#[test]
+fn an_option_for_the_evaluations_batch_gets_the_one_of_training() {
+    let text = "import argparse\nimport torch\np = argparse.ArgumentParser()\n\
+                p.add_argument('--val-batch-size', type=int, default=256)\na = p.parse_args()\n\
+                for x in DataLoader(d, 16):\n    model(x).sum().backward()\nfor x in DataLoader(v, a.val_batch_size):\n    model(x)\n";
+    let option = |arguments: &[&str], batch_size| {
+        let facts = Facts { batch_size: Some(batch_size), ..plain() };
+        let placed = placed(&program(text, arguments), "eval-batch", &facts).expect("it has an option");
+        placed.program.arguments().to_vec()
+    };
+    assert_eq!(option(&[], 16), ["--val-batch-size", "16"]);
+    assert_eq!(option(&["--val-batch-size", "64"], 64), ["--val-batch-size", "8"]);
+}
+
+#[test]
+fn a_trainer_that_evaluates_more_than_it_trains_on_gets_the_batch_of_training() {
+    let text = "from transformers import Trainer, TrainingArguments\n\
+                a = TrainingArguments('out', per_device_train_batch_size=8, per_device_eval_batch_size=64)\nt = Trainer(model=m, args=a)\n";
+    let with = |batch_size| changed(&program(text, &[]), "eval-batch", &Facts { batch_size, ..trainer() });
+    assert!(with(Some(8))[1].ends_with("per_device_eval_batch_size=8)"), "{:?}", with(Some(8)));
+    assert!(with(None)[1].ends_with("per_device_eval_batch_size=1)"), "{:?}", with(None));
+}

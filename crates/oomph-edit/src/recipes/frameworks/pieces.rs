@@ -293,6 +293,11 @@ fn pairs<'a>(statement: At<'a>, names: &Names, join: impl Fn(String) -> String) 
     Some(Cut { place, text: join(format!("{text} {}", names.over(&length))), length })
 }
 
+/// How many samples each of `by` pieces has; the last may have fewer.
+pub fn rows_of(length: &str, by: u64) -> String {
+    format!("({length} + {}) // {by}", by - 1)
+}
+
 /// Writes the pieces, and above them how many samples there are in each.
 fn write(draft: &mut Draft<'_>, statement: At<'_>, names: &Names, cut: &Cut<'_>) -> Result<(), CannotPlace> {
     let by = draft.amount.by.unwrap_or(4).max(2);
@@ -301,7 +306,8 @@ fn write(draft: &mut Draft<'_>, statement: At<'_>, names: &Names, cut: &Cut<'_>)
         return cannot("the line that ran out holds other statements too");
     };
     let indentation = source.indentation(statement.node);
-    let line = format!("{indentation}{} = {} // {by} + 1{}", names.count, cut.length, source.newline());
+    let rows = rows_of(&cut.length, by);
+    let line = format!("{indentation}{} = {rows}{}", names.count, source.newline());
     draft.edit(statement.file, Way::Code, Edit::insert(lines.start, line));
     draft.edit(statement.file, Way::Code, Edit::replace(cut.place, cut.text.clone()));
     Ok(())
