@@ -59,21 +59,7 @@ impl Priced<'_> {
         applier: &Applier<'_>,
     ) {
         let means = |fix: &Fix<'_>| applier.ready(&fix.mix).map_or(Means::Hook, |ready| ready.means);
-        let group = |fix: &Fix<'_>| {
-            // As in the order of the search: another result is no reason to take the program's own means first.
-            let changes = fix.mix.sameness() == Sameness::ChangesTheResult;
-            match means(fix) {
-                Means::Hook => (fix.tight, 2),
-                Means::Own if !changes => (fix.tight, 0),
-                _ => (fix.tight, 1),
-            }
-        };
-        // Where the prices are close, a variable that costs nothing is better than an edit that costs a little.
-        let means = |fix: &Fix<'_>| match means(fix) {
-            Means::Environment if is_free(fix) => Means::Own,
-            other => other,
-        };
-        order(fixes, prefer, group, means, |fix| self.of(fix, seen, applier).ok().map(Slowdown::middle));
+        order(fixes, prefer, means, |fix| self.of(fix, seen, applier).ok().map(Slowdown::middle));
         if prefer == Prefer::Memory {
             fixes.sort_by_key(|fix| fix.peak_bytes);
         }
@@ -83,6 +69,25 @@ impl Priced<'_> {
 /// Whether a fix costs no time, and changes nothing of what the program computes.
 fn is_free(fix: &Fix<'_>) -> bool {
     fix.mix.sameness() == Sameness::Exact && fix.mix.doses.iter().all(|dose| dose.remedy.time.class == TimeClass::None)
+}
+
+/// What comes first whatever it costs: what has room to spare, then the program's own means and what is free. Another result
+/// is no reason to take the program's own means first, as in the order of the search.
+fn group(fix: &Fix<'_>, means: Means) -> (bool, u8) {
+    let changes = fix.mix.sameness() == Sameness::ChangesTheResult;
+    let group = match means {
+        Means::Hook => 2,
+        Means::Own if !changes => 0,
+        _ if is_free(fix) => 0,
+        _ => 1,
+    };
+    (fix.tight, group)
+}
+
+/// What comes first of equal prices: an evaluation without its graph is better than one in small batches, although those are
+/// an option of the program.
+fn convenience(fix: &Fix<'_>, means: Means) -> (bool, Means) {
+    (!is_free(fix), means)
 }
 
 /// The price for the report.
@@ -106,13 +111,12 @@ fn published(fix: &Fix<'_>) -> f64 {
 }
 
 /// Puts the fixes of each group in order: by how exact the result stays ([`TOO_DEAR`] says when that counts no more), then by
-/// the price, or the other way round where speed is preferred. `group` says what comes first whatever it costs, `means` what
-/// does so of fixes that are equal in that. Of equal ones the order stays.
-fn order<G: Ord, M: Ord>(
+/// the price, or the other way round where speed is preferred. See [`group`] and [`convenience`] for what `means` does. Of equal
+/// ones the order stays.
+fn order(
     fixes: &mut Vec<Fix<'_>>,
     prefer: Prefer,
-    group: impl Fn(&Fix<'_>) -> G,
-    means: impl Fn(&Fix<'_>) -> M,
+    means: impl Fn(&Fix<'_>) -> Means,
     price: impl Fn(&Fix<'_>) -> Option<f64>,
 ) {
     let prices: Vec<f64> = fixes.iter().map(|fix| price(fix).unwrap_or_else(|| published(fix))).collect();
@@ -128,7 +132,8 @@ fn order<G: Ord, M: Ord>(
             Sameness::ChangesTheResult => 2,
         };
         let cost = if prefer == Prefer::Speed { (*rank, exact) } else { (exact, *rank) };
-        (group(fix), cost, means(fix))
+        let means = means(fix);
+        (group(fix, means), cost, convenience(fix, means))
     });
     fixes.extend(ranked.into_iter().map(|(_, _, fix)| fix));
 }
@@ -165,6 +170,23 @@ mod tests {
         };
         assert!(is_free(&fix("larger-pool-share")));
         assert!(!is_free(&fix("in-pieces")) && !is_free(&fix("half-weights")));
+    }
+
+    #[test]
+    fn what_is_free_comes_before_an_option_and_that_before_an_edit() {
+        let fix = |id: &str| {
+            let remedy = Catalogue::builtin().get(id).expect("the catalogue has it");
+            Fix { mix: Mix::single(Dose::of(remedy)), peak_bytes: 1, tight: false }
+        };
+        let mut fixes: Vec<_> = ["in-pieces", "eval-batch", "larger-pool-share", "no-grad"].map(fix).into();
+        let means = |fix: &Fix<'_>| match fix.mix.doses[0].remedy.id.as_str() {
+            "eval-batch" => Means::Own,
+            "larger-pool-share" => Means::Environment,
+            _ => Means::Edit,
+        };
+        order(&mut fixes, Prefer::Quality, means, |_| Some(1.0));
+        let ids: Vec<_> = fixes.iter().map(|fix| fix.mix.doses[0].remedy.id.as_str()).collect();
+        assert_eq!(ids, ["no-grad", "larger-pool-share", "eval-batch", "in-pieces"]);
     }
 
     #[test]
