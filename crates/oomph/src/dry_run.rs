@@ -30,6 +30,11 @@ const SIGINT: i32 = 2;
 /// The signal of `timeout`, of job schedulers and of containers.
 const SIGTERM: i32 = 15;
 
+/// Whether what was seen until a signal is still said: who sends SIGHUP or SIGQUIT does not wait for it.
+const fn wants_an_answer(signal: i32) -> bool {
+    matches!(signal, SIGINT | SIGTERM)
+}
+
 /// A source file longer than this is not searched for a line.
 const LONGEST_SOURCE: u64 = 8 << 20;
 
@@ -69,7 +74,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         match needs::answer(&context, &first, &report, &tell) {
             Ok(answered) => report = answered,
             // What the first run showed is known.
-            Err(Stop::Interrupted(ended @ (SIGINT | SIGTERM))) => {
+            Err(Stop::Interrupted(ended)) if wants_an_answer(ended) => {
                 signal = Some(ended);
                 probed = false;
             }
@@ -80,7 +85,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     if probed {
         match unsure::ask(&context, &first, &mut report, &tell) {
             Ok(()) => {}
-            Err(Stop::Interrupted(ended @ (SIGINT | SIGTERM))) => signal = Some(ended),
+            Err(Stop::Interrupted(ended)) if wants_an_answer(ended) => signal = Some(ended),
             Err(Stop::Interrupted(signal)) => return Ok(status::interrupted(signal)),
             Err(Stop::Failed(error)) => return Err(error),
         }
@@ -126,7 +131,7 @@ fn first_run(
     let first = match context.observe(&program.cards, output, keep)? {
         Ended::Observed(observation) => observation,
         // A server goes on until it is interrupted, so that this is how one asks for its answer.
-        Ended::Interrupted(signal @ (SIGINT | SIGTERM), Some(seen)) if used_a_gpu(&seen) => {
+        Ended::Interrupted(signal, Some(seen)) if wants_an_answer(signal) && used_a_gpu(&seen) => {
             return Ok(Ok((seen, Some(signal))));
         }
         Ended::Interrupted(signal, _) => return Ok(Err(signal)),
@@ -144,7 +149,7 @@ fn first_run(
     };
     match whole_pool::instead_of(&first, context, &request, tell) {
         Ok(run) => Ok(Ok((run.map_or(first, Box::new), None))),
-        Err(Stop::Interrupted(signal @ (SIGINT | SIGTERM))) => {
+        Err(Stop::Interrupted(signal)) if wants_an_answer(signal) => {
             // What the first run showed is known, and what it did not show is said.
             let mut seen = first;
             seen.warnings.push(

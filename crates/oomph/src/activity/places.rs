@@ -43,6 +43,8 @@ pub struct Allocating {
     pub calls: u64,
     /// Whether it gives too little back, so that memory grows with every call.
     pub grows: bool,
+    /// Whether its blocks come from a pool of the driver's (`cudaMallocAsync`), which has calls of its own.
+    pub pooled: bool,
 }
 
 /// One way through the program to an allocation.
@@ -51,6 +53,7 @@ struct Way<'a> {
     site: &'a counted::AllocationSite,
     library: Option<&'static str>,
     grows: bool,
+    pooled: bool,
 }
 
 /// The lines that allocate, those that hold most first. `died` is of the run that ran out of memory, and `whole` of one that
@@ -63,11 +66,13 @@ pub fn allocating(
     let mut lines = Lines::default();
     let mut ways: Vec<Way<'_>> = Vec::new();
     for process in died.iter().chain(whole) {
-        for site in process.allocations.sites.iter().chain(&process.pooled.sites) {
+        let direct = process.allocations.sites.iter().map(|site| (site, false));
+        let pooled = process.pooled.sites.iter().map(|site| (site, true));
+        for (site, pooled) in direct.chain(pooled) {
             let chain = lines.chain(&site.frames);
             let Some(first) = chain.first() else { continue };
             let grows = Growing::of(first.place.clone(), site).grows();
-            ways.push(Way { library: lines.library(&site.frames), chain, site, grows });
+            ways.push(Way { library: lines.library(&site.frames), chain, site, grows, pooled });
         }
     }
     // A line that several others come through is a helper: the others are what their author would change.
@@ -114,6 +119,7 @@ fn add_refused(found: &mut Vec<Allocating>, site: &Site, bytes: u64) {
             largest_bytes: bytes,
             calls: 1,
             grows: false,
+            pooled: false,
         });
     }
 }
@@ -134,6 +140,7 @@ fn add(found: &mut Vec<Allocating>, own: &Own, through: Option<String>, way: &Wa
             largest_bytes: 0,
             calls: 0,
             grows: false,
+            pooled: false,
         });
         found.len() - 1
     });
@@ -145,6 +152,7 @@ fn add(found: &mut Vec<Allocating>, own: &Own, through: Option<String>, way: &Wa
     let largest = way.site.sizes.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
     known.largest_bytes = known.largest_bytes.max(largest);
     known.grows |= way.grows;
+    known.pooled |= way.pooled;
 }
 
 fn language(file: &str) -> Language {

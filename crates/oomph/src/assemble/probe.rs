@@ -8,6 +8,7 @@ use super::peaks::peak;
 use super::{host, judge};
 use crate::cards::Card;
 use crate::evidence::{Evidence, Foretold, Found};
+use crate::needs::CLOSE;
 use crate::observation::Observation;
 use crate::pool;
 use crate::share::{self, Shared};
@@ -25,7 +26,7 @@ pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Obs
         widen(&mut needed, found.spreads.get(index).and_then(Option::as_ref));
         let fails_bytes = found.fails.as_ref().and_then(|fails| fails.get(index).copied());
         // The time may end before the search has closed in: anything above what was seen to fail may do then.
-        if let Some(fails) = fails_bytes.filter(|_| adapts) {
+        if let Some(fails) = fails_bytes.filter(|&fails| adapts || fails < capacity_bytes - capacity_bytes / CLOSE) {
             needed.low_bytes = needed.low_bytes.min(fails);
         }
         let reserved_bytes = peak(index, card, whole).0.reserved_bytes;

@@ -26,14 +26,12 @@ use super::price::{self, Priced};
 use super::situation::Known;
 use super::unmodified::fullest;
 use super::wanted::Wanted;
+use crate::needs::CLOSE;
 use crate::observation::Observation;
 use crate::run_context::RunContext;
 
 /// Cards beyond this are no longer one machine.
 const MOST_CARDS: u64 = 64;
-
-/// A need is known where the program was seen to die with this part less.
-const CLOSE: u64 = 40;
 
 /// The answer, and what it takes to act on it.
 pub struct Answer {
@@ -120,11 +118,11 @@ fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
     }
 }
 
-/// What a program that adapts to its card died with, in bytes, where the search for what it needs was cut short.
+/// What the program died with, in bytes, where the search for what it needs was cut short.
 fn died_with(device: &DeviceReport) -> Option<u64> {
-    let needed = device.needed.filter(|_| device.pool.is_some() && !device.needed_is_minimum)?;
-    let close = needed.process_bytes - needed.process_bytes / CLOSE;
-    (needed.low_bytes < close).then_some(needed.low_bytes)
+    let needed = device.needed.filter(|_| !device.needed_is_minimum)?.process_bytes;
+    let fails = device.smallest_capacity.as_ref()?.fails_bytes?;
+    (fails < needed - needed / CLOSE).then_some(fails)
 }
 
 /// Everything that an answer is made of.

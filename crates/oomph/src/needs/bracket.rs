@@ -9,6 +9,9 @@ use super::Border;
 /// The driver gives memory in these steps, in bytes.
 pub const GRANULE: u64 = 2 << 20;
 
+/// The need of a program is known where it was seen to die with this part less; otherwise the search was cut short.
+pub const CLOSE: u64 = 40;
+
 /// How closely a border is to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closeness {
@@ -23,7 +26,7 @@ impl Closeness {
     fn part(self) -> u64 {
         match self {
             Self::Exact => 100,
-            Self::Adapting => 40,
+            Self::Adapting => CLOSE,
         }
     }
 }

@@ -52,6 +52,10 @@ pub fn newest(lines: &[&Allocating]) -> Vec<String> {
                 (Language::C, Some("thrust")) => {
                     "let go of the device_vector before the next one is made, or make one before the loop"
                 }
+                (Language::C, _) if line.pooled => {
+                    "free the buffer on every path (cudaFreeAsync) before the next one is allocated, or allocate one before the \
+                     loop"
+                }
                 (Language::C, _) => {
                     "free the buffer on every path (cudaFree) before the next one is allocated, or allocate one before the loop"
                 }
@@ -103,6 +107,9 @@ pub fn managed(lines: &[&Allocating]) -> Vec<String> {
             }
             (Language::Rust, _) => "cuMemAllocManaged in place of cuMemAlloc",
             (Language::C, Some("thrust")) => "thrust::universal_vector in place of device_vector",
+            (Language::C, _) if line.pooled => {
+                "cudaMallocManaged and cudaFree in place of cudaMallocAsync and cudaFreeAsync"
+            }
             (Language::C, _) => "cudaMallocManaged in place of cudaMalloc",
         };
         format!("{}: {how}", place(line))
@@ -126,6 +133,7 @@ mod tests {
             largest_bytes: 4 << 30,
             calls: 1,
             grows: true,
+            pooled: false,
         }
     }
 
@@ -137,6 +145,9 @@ mod tests {
             (line("b.cu:4", Language::C, Some("thrust")), line("c.rs:5", Language::Rust, Some("cudarc")));
         let numba = line("d.py:6", Language::Python, None);
         assert!(newest(&[&cuda])[0].contains("cudaFree"));
+        let pooled = Allocating { pooled: true, ..cuda.clone() };
+        assert!(newest(&[&pooled])[0].contains("cudaFreeAsync"));
+        assert!(managed(&[&pooled])[0].contains("cudaFree in place of cudaMallocAsync"));
         assert!(newest(&[&rust])[1].contains("clone_dtoh"));
         assert!(managed(&[&thrust])[0].contains("universal_vector"));
         assert!(managed(&[&rust])[0].contains("alloc_unified"));
