@@ -35,8 +35,10 @@ pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         Some(option) => {
             let size = batch::evaluated(draft);
             // Where no number is known, the least is what may help most.
-            let known = batch::resize(draft, Batch::Option(option.clone()), size);
-            known.map(|_| ()).or_else(|_| Ok(draft.set_option(&option, "1")))
+            if batch::resize(draft, Batch::Option(option.clone()), size).is_err() {
+                draft.set_option(&option, "1");
+            }
+            Ok(())
         }
         None => super::batch::smaller_evaluation(draft).or_else(|reason| in_parts(draft).map_err(|_| reason)),
     }
