@@ -18,6 +18,8 @@ struct Paper {
     leaves: Vec<(&'static str, OwnerGroup, f64)>,
     /// Remedies that the program refuses.
     refuses: Vec<&'static str>,
+    /// Amounts from this one on are refused, too.
+    too_strong: u32,
     /// Remedies that break it.
     breaks: Vec<&'static str>,
     /// How many tries there is time for.
@@ -49,7 +51,10 @@ impl Bench for Paper {
             .map(|mix| {
                 self.ran.push(mix.key());
                 let why = |id: &&str| ((*id).to_owned(), "the program has no place for it".to_owned());
-                let refused: Vec<_> = self.refuses.iter().filter(|id| mix.holds(id)).map(why).collect();
+                let strong = mix.doses.iter().filter(|dose| dose.amount >= Some(self.too_strong));
+                let strong: Vec<&str> = strong.map(|dose| dose.remedy.id.as_str()).collect();
+                let refused = self.refuses.iter().filter(|id| mix.holds(id)).chain(&strong);
+                let refused: Vec<_> = refused.map(why).collect();
                 let rest = refused.iter().fold(mix.clone(), |mix, (id, _)| mix.without(id));
                 let peak = self.peak(&rest);
                 let ran = match peak {
@@ -105,6 +110,7 @@ fn training(activations: u64, limit: u64) -> (Situation, Paper) {
             ("lora", OwnerGroup::OptimizerState, 0.01),
         ],
         refuses: Vec::new(),
+        too_strong: u32::MAX,
         breaks: Vec::new(),
         tries: 40,
         jobs: 1,
@@ -151,6 +157,20 @@ fn the_gentlest_amount_is_found_though_the_forecast_is_wrong() {
     let found = find(&situation, &wishes, &mut paper);
     assert_eq!(names(&found), ["micro-batch/8"]);
     assert!(paper.ran.len() <= 4, "{:?}", paper.ran);
+}
+
+#[test]
+fn an_amount_between_too_little_and_what_the_program_refuses_is_tried() {
+    let (mut situation, mut paper) = training(30 * GIB, 12 * GIB);
+    situation.settings.batch_size = Some(1024);
+    (paper.limit, paper.too_strong) = (6 * GIB, 64);
+    paper.owners.insert(OwnerGroup::Inputs, 2 * GIB);
+    let wishes = Wishes { allow: ["micro-batch".to_owned()].into(), ..Wishes::default() };
+    let found = find(&situation, &wishes, &mut paper);
+    // 5 GiB stay; 30 / 16 do not fit into the sixth, and 64 cannot be had.
+    assert_eq!(names(&found), ["micro-batch/32"], "{:?}", paper.ran);
+    assert!(paper.ran.contains(&vec!["micro-batch/64".to_owned()]), "{:?}", paper.ran);
+    assert!(!found.dropped.contains_key("micro-batch"));
 }
 
 #[test]

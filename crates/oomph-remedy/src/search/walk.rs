@@ -416,7 +416,8 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         // Below `low` nothing fits, from `high` on everything does, as far as it was tried.
         let (mut low, mut high) = (0, count);
         let mut best = None;
-        for turn in 0..MOST_TURNS {
+        let mut turn = 0;
+        while turn < MOST_TURNS {
             if !self.bench.has_time() {
                 self.found.out_of_time = true;
                 break;
@@ -458,11 +459,18 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                     // Far from the truth the steps grow.
                     place = if high < count { low + (high - low) / 2 } else { (place * 2).max(low).min(count - 1) };
                 }
+                // What is too much of it may leave an amount between.
+                Ran::NotApplied(..) | Ran::Failed(_) if low > 0 && best.is_none() => {
+                    high = place;
+                    place = low + (high - low) / 2;
+                }
                 Ran::NotApplied(..) | Ran::Failed(_) => break,
             }
             if place < low || place >= high {
                 break;
             }
+            // What has no place in the program took no run.
+            turn += usize::from(!matches!(first, Ran::NotApplied(_, None)));
         }
         Ok(best)
     }
@@ -512,6 +520,12 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         Ok(ran.into_iter().next().unwrap_or(Ran::Failed("it was not tried".into())))
     }
 
+    /// Whether another amount of a remedy was tried and changed the program.
+    fn was_applied(&self, id: &str) -> bool {
+        let ran = |ran: &Ran| !matches!(ran, Ran::Failed(_) | Ran::NotApplied(..));
+        self.found.tried.iter().any(|(mix, of)| mix.holds(id) && ran(of))
+    }
+
     /// Tries what was not tried before, and remembers everything.
     fn run(&mut self, mixes: &[Mix<'a>]) -> Result<Vec<Ran>, B::Error> {
         let limit = self.forecast.limit_bytes;
@@ -524,7 +538,8 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             for (mix, ran) in new.into_iter().zip(ran) {
                 match &ran {
                     Ran::NotApplied(ids, others) => {
-                        self.found.dropped.extend(ids.iter().cloned());
+                        let never: Vec<_> = ids.iter().filter(|(id, _)| !self.was_applied(id)).cloned().collect();
+                        self.found.dropped.extend(never);
                         let rest = ids.iter().fold(mix.clone(), |mix, (id, _)| mix.without(id));
                         if let Some(ran) = others
                             && !rest.doses.is_empty()
@@ -533,7 +548,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                             self.found.tried.push((rest, (**ran).clone()));
                         }
                     }
-                    Ran::Failed(why) if mix.doses.len() == 1 => {
+                    Ran::Failed(why) if mix.doses.len() == 1 && !self.was_applied(&mix.doses[0].remedy.id) => {
                         self.found.dropped.insert(mix.doses[0].remedy.id.clone(), why.clone());
                     }
                     Ran::Fits(peak) | Ran::Tight(peak) => self.forecast.learn(&mix, Measured::Peak(*peak)),
