@@ -155,27 +155,30 @@ impl<'a> Search<'_, 'a> {
         };
         let mut bench = self.bench(&applier, &unmodified, &full);
         let evaluates = moments.contains(&Operation::Evaluation);
-        let always = if evaluates {
-            Mix::default()
-        } else {
-            self.for_the_evaluation(&applier, &unmodified.needed, unlimited, (limit_bytes, bench.deadline))?
+        let always = match evaluates {
+            true => Mix::default(),
+            false => self.for_the_evaluation(&applier, &unmodified.needed, unlimited, (limit_bytes, bench.deadline))?,
         };
         bench.always = always.clone();
         let causes = phases::first(&candidates, &situation, evaluates && known.oom.is_some());
         let lack = engine::lack(unmodified.first, &known, &situation);
         let pool_is_small = unmodified.pool_is_small(&full, limit_bytes);
         let tried = Tried { candidates: &candidates, causes: &causes, lack, pool_is_small };
-        let Searched { mut found, stopped } = self.search(&tried, &forecast, &mut bench)?;
-        evaluation::named(&always, &mut found);
+        let mut searched = self.search(&tried, &forecast, &mut bench)?;
+        evaluation::named(&always, &mut searched.found);
         let priced = Priced { gpu: &card.gpu, before: work_of(&unmodified.probe.hooks) };
-        priced.order(&mut found.fixes, wanted.wishes.prefer, &bench.seen, &applier);
-        let own = match stopped {
-            None => self.own(&applier, &unmodified, &full, (&found.fixes, bench.deadline))?,
-            Some(_) => Own::default(),
-        };
-        let least = if own.fixes.is_empty() { self.least(&applier, &found, unlimited)? } else { None };
+        priced.order(&mut searched.found.fixes, wanted.wishes.prefer, &bench.seen, &applier);
+        let own = self.own_or_stopped(&applier, &unmodified, &full, &mut searched, bench.deadline)?;
+        let least = if own.fixes.is_empty() { self.least(&applier, &searched.found, unlimited)? } else { None };
+        let Searched { found, mut stopped } = searched;
         if stopped.is_none() {
-            unmodified.find_need()?;
+            match unmodified.find_need() {
+                Err(Stop::Interrupted(signal)) if !found.fixes.is_empty() || !own.fixes.is_empty() => {
+                    // The answers are known by then.
+                    stopped = Some(signal);
+                }
+                done => done?,
+            }
         }
         let (full, first, seen) = (&unmodified.report(), unmodified.first, &bench.seen);
         let (known, applier) = (&known, &applier);
@@ -226,6 +229,26 @@ impl<'a> Search<'_, 'a> {
         phases::ordered(candidates, applier)
     }
 
+    /// [`Self::own`], unless a signal has ended the search; the answers that are known by then are not lost.
+    fn own_or_stopped(
+        &self,
+        applier: &Applier<'_>,
+        unmodified: &Unmodified<'_>,
+        before: &DryRunReport,
+        searched: &mut Searched<'a>,
+        deadline: Instant,
+    ) -> Result<Own, Stop> {
+        if searched.stopped.is_some() {
+            return Ok(Own::default());
+        }
+        let own = self.own(applier, unmodified, before, (&searched.found.fixes, deadline))?;
+        searched.stopped = own.stopped;
+        match own.stopped {
+            Some(signal) if searched.found.fixes.is_empty() && own.fixes.is_empty() => Err(Stop::Interrupted(signal)),
+            _ => Ok(own),
+        }
+    }
+
     /// What is found with the calls and sizes of a program that no framework allocates for, or with less data where the
     /// remedies for a framework leave fewer answers than a user can choose from.
     fn own(
@@ -238,8 +261,10 @@ impl<'a> Search<'_, 'a> {
         let Self { context, runner, wanted, catalogue, start, tell, .. } = *self;
         let found = fixes.len();
         let allocates = |name: &&str| before.frameworks.contains_key(*name);
-        // PyTorch's programs have remedies enough. Where none of them fits, less data is better than no answer.
-        if found >= FEWEST.min(wanted.fixes) || (found > 0 && allocates(&"torch")) {
+        // PyTorch's programs have remedies enough, but few help one that holds an engine, too. Where none of them fits, less
+        // data is better than no answer.
+        let has_enough = found > 0 && allocates(&"torch") && !allocates(&"vllm");
+        if found >= FEWEST.min(wanted.fixes) || has_enough {
             return Ok(Own::default());
         }
         let search = own::Search {

@@ -55,6 +55,8 @@ pub struct Own {
     pub tried: u64,
     /// Whether the time was up before everything was tried.
     pub out_of_time: bool,
+    /// The signal that ended the search before its time.
+    pub stopped: Option<i32>,
 }
 
 /// What such a search works with.
@@ -202,8 +204,11 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// A trial of a change; `None` where the time is up.
+    /// A trial of a change; `None` where the time is up, or a signal ended the search.
     fn run(&self, idea: &Idea, own: &mut Own) -> Result<Option<(Ran, DryRunReport)>, Stop> {
+        if own.stopped.is_some() {
+            return Ok(None);
+        }
         if Instant::now() >= self.deadline {
             own.out_of_time = true;
             return Ok(None);
@@ -213,7 +218,10 @@ impl Search<'_> {
         let (cards, whole) = (&self.wanted.cards, whole_pool::was_whole(self.before));
         let ended = whole_pool::run(self.runner, &idea.changes, cards, Some(left), whole).map_err(Stop::Failed)?;
         let run = match ended {
-            Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
+            Ended::Interrupted(signal, _) => {
+                own.stopped = Some(signal);
+                return Ok(None);
+            }
             Ended::Observed(run) => run,
         };
         own.tried += 1;
