@@ -150,7 +150,7 @@ fn the_need_is_the_smallest_card_that_was_run() {
     let probe = run(ledger(&unbounded, &[40_500], &[(8, 0, 40_500, 0)], &[]), vec![hook(8, &[(0, 40_300, 14_000)])], 0);
     let smallest = vec![cards[0].with_capacity(15_000 * MIB)];
     let held = run(ledger(&smallest, &[14_900], &[(9, 0, 14_900, 3)], &[]), vec![hook(9, &[(0, 14_700, 14_000)])], 0);
-    let found = Found {
+    let mut found = Found {
         run: held,
         cards: smallest,
         capacities: vec![15_000 * MIB],
@@ -172,6 +172,12 @@ fn the_need_is_the_smallest_card_that_was_run() {
     assert_eq!(capacity.given_back_bytes, (40_300 - 14_800) * MIB);
     assert!(report.fits_on.contains(&"rtx-4080".to_owned()) && !report.fits_on.contains(&"rtx-a4000".to_owned()));
     assert!(report.smallest.iter().all(|card| card.confirmed == (card.gpu == "rtx-4080")));
+    assert!(needed.low_bytes > 14_852 * MIB, "{needed:?}");
+    // A search that was cut short has seen less.
+    found.fails = Some(vec![11_000 * MIB]);
+    let evidence = Evidence { probe: Some(&probe), found: Some(&found), ..Evidence::default() };
+    let needed = assemble_with(&cards, &first, &evidence).devices[0].needed.expect("it was run");
+    assert_eq!(needed.low_bytes, 11_000 * MIB);
 }
 
 #[test]
