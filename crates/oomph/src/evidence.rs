@@ -5,6 +5,9 @@ use oomph_allocator::Spread;
 use crate::cards::Card;
 use crate::observation::Observation;
 
+/// The need of a program is known where it was seen to die with this part less; otherwise the search was cut short.
+pub const CLOSE: u64 = 40;
+
 /// What is known of a program's need from other runs than the one that the answer is about.
 #[derive(Clone, Copy, Default)]
 pub struct Evidence<'a> {

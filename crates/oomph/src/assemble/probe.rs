@@ -7,8 +7,7 @@ use oomph_report::{CapacityKnown, DeviceReport, HostShortage, Oom, Peak, PoolSca
 use super::peaks::peak;
 use super::{host, judge};
 use crate::cards::Card;
-use crate::evidence::{Evidence, Foretold, Found};
-use crate::needs::CLOSE;
+use crate::evidence::{CLOSE, Evidence, Foretold, Found};
 use crate::observation::Observation;
 use crate::pool;
 use crate::share::{self, Shared};

@@ -26,7 +26,7 @@ use super::price::{self, Priced};
 use super::situation::Known;
 use super::unmodified::fullest;
 use super::wanted::Wanted;
-use crate::needs::CLOSE;
+use crate::evidence::CLOSE;
 use crate::observation::Observation;
 use crate::run_context::RunContext;
 

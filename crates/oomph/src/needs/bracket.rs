@@ -5,12 +5,10 @@
 //! between.
 
 use super::Border;
+use crate::evidence::CLOSE;
 
 /// The driver gives memory in these steps, in bytes.
 pub const GRANULE: u64 = 2 << 20;
-
-/// The need of a program is known where it was seen to die with this part less; otherwise the search was cut short.
-pub const CLOSE: u64 = 40;
 
 /// How closely a border is to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,6 @@ use crate::run_context::{Ended, RunContext, RunRequest};
 use crate::trial::{Runner, Stop};
 use crate::whole_pool;
 
-pub use bracket::CLOSE;
 use bracket::{Bracket, Closeness, GRANULE};
 use rungs::Rungs;
 
