@@ -149,7 +149,7 @@ pub fn smaller_evaluation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if found.is_empty() {
         return cannot("the loader of the evaluation was not found");
     }
-    let size = evaluated(draft);
+    let size = evaluation_size(draft);
     let shared = written(draft);
     for call in found {
         let Some(place) = call.argument("batch_size", 1).and_then(|given| place_of(program, call, given)) else {
@@ -174,7 +174,7 @@ pub fn smaller_evaluation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
 }
 
 /// The batch for an evaluation that has this one: as many samples as in training, or an eighth where that is no less.
-pub(super) fn evaluated(draft: &Draft<'_>) -> impl Fn(u64) -> Option<u64> + Copy + use<> {
+pub(super) fn evaluation_size(draft: &Draft<'_>) -> impl Fn(u64) -> Option<u64> + Copy + use<> {
     let training = draft.facts.batch_size.unwrap_or(1).max(1);
     move |old| (old > 1).then(|| if old > training { training } else { old.div_ceil(8) })
 }

@@ -33,14 +33,14 @@ pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         |name: &str| name.contains("batch") && (name.contains("eval") || name.contains("val") || name.contains("test"));
     match own::with_value(draft, named) {
         Some(option) => {
-            let size = batch::evaluated(draft);
+            let size = batch::evaluation_size(draft);
             // Where no number is known, the least is what may help most.
             if batch::resize(draft, Batch::Option(option.clone()), size).is_err() {
                 draft.set_option(&option, "1");
             }
             Ok(())
         }
-        None => super::batch::smaller_evaluation(draft).or_else(|reason| in_parts(draft).map_err(|_| reason)),
+        None => batch::smaller_evaluation(draft).or_else(|reason| in_parts(draft).map_err(|_| reason)),
     }
 }
 

@@ -57,6 +57,14 @@ pub struct Search<'s, 'a> {
     pub tell: &'s (dyn Fn(&str) + Sync),
 }
 
+/// Finds what the program needs. Where a signal ends that, the answers that are known by then are not lost: gives the signal.
+fn find_need(unmodified: &mut Unmodified<'_>, has_answers: bool) -> Result<Option<i32>, Stop> {
+    match unmodified.find_need() {
+        Err(Stop::Interrupted(signal)) if has_answers => Ok(Some(signal)),
+        done => done.map(|()| None),
+    }
+}
+
 /// Cards without a limit, and how long a run on them may take.
 #[derive(Clone, Copy)]
 struct Unlimited<'s> {
@@ -155,9 +163,10 @@ impl<'a> Search<'_, 'a> {
         };
         let mut bench = self.bench(&applier, &unmodified, &full);
         let evaluates = moments.contains(&Operation::Evaluation);
-        let always = match evaluates {
-            true => Mix::default(),
-            false => self.for_the_evaluation(&applier, &unmodified.needed, unlimited, (limit_bytes, bench.deadline))?,
+        let always = if evaluates {
+            Mix::default()
+        } else {
+            self.for_the_evaluation(&applier, &unmodified.needed, unlimited, (limit_bytes, bench.deadline))?
         };
         bench.always = always.clone();
         let causes = phases::first(&candidates, &situation, evaluates && known.oom.is_some());
@@ -172,13 +181,7 @@ impl<'a> Search<'_, 'a> {
         let least = if own.fixes.is_empty() { self.least(&applier, &searched.found, unlimited)? } else { None };
         let Searched { found, mut stopped } = searched;
         if stopped.is_none() {
-            match unmodified.find_need() {
-                Err(Stop::Interrupted(signal)) if !found.fixes.is_empty() || !own.fixes.is_empty() => {
-                    // The answers are known by then.
-                    stopped = Some(signal);
-                }
-                done => done?,
-            }
+            stopped = find_need(&mut unmodified, !found.fixes.is_empty() || !own.fixes.is_empty())?;
         }
         let (full, first, seen) = (&unmodified.report(), unmodified.first, &bench.seen);
         let (known, applier) = (&known, &applier);
@@ -261,8 +264,8 @@ impl<'a> Search<'_, 'a> {
         let Self { context, runner, wanted, catalogue, start, tell, .. } = *self;
         let found = fixes.len();
         let allocates = |name: &&str| before.frameworks.contains_key(*name);
-        // PyTorch's programs have remedies enough, but few help one that holds an engine, too. Where none of them fits, less
-        // data is better than no answer.
+        // PyTorch's programs have remedies enough, but few of them help next to an engine. Where none fits, less data is better
+        // than no answer.
         let has_enough = found > 0 && allocates(&"torch") && !allocates(&"vllm");
         if found >= FEWEST.min(wanted.fixes) || has_enough {
             return Ok(Own::default());

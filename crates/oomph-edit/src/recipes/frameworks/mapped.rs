@@ -11,7 +11,7 @@ use crate::source::{At, unused};
 
 use super::super::cannot;
 use super::alias;
-use super::pieces::rows_of;
+use super::pieces::rows_of_a_piece;
 use super::reduced::is_state;
 use super::traced::is_jit;
 
@@ -97,7 +97,7 @@ fn some_at_a_time(program: &Program, call: Call<'_>, by: u64) -> Option<String> 
     if program.calls().iter().any(trains) && !function.text().contains("grad(") {
         mapped = format!("{jax}.checkpoint({mapped})");
     }
-    Some(format!("{jax}.lax.map({mapped}, {data}, batch_size={})", rows_of(&size, by)))
+    Some(format!("{jax}.lax.map({mapped}, {data}, batch_size={})", rows_of_a_piece(&size, by)))
 }
 
 /// The Hessian of a function of one flat array, some of its rows at a time: each is a product with it, which costs a gradient.
@@ -111,7 +111,7 @@ fn rows_of_hessian(maker: &Call<'_>, function: At<'_>, point: Node<'_>, by: u64)
         format!(
             "{jax}.lax.map(lambda {row}: {jax}.jvp({gradient}, ({point},), ({row},))[1], \
              {numpy}.eye({point}.size, dtype={point}.dtype), batch_size={})",
-            rows_of(&format!("{point}.size"), by)
+            rows_of_a_piece(&format!("{point}.size"), by)
         )
     })
 }

@@ -294,7 +294,7 @@ fn pairs<'a>(statement: At<'a>, names: &Names, join: impl Fn(String) -> String) 
 }
 
 /// How many samples each of `by` pieces has; the last may have fewer.
-pub fn rows_of(length: &str, by: u64) -> String {
+pub fn rows_of_a_piece(length: &str, by: u64) -> String {
     format!("({length} + {}) // {by}", by - 1)
 }
 
@@ -306,7 +306,7 @@ fn write(draft: &mut Draft<'_>, statement: At<'_>, names: &Names, cut: &Cut<'_>)
         return cannot("the line that ran out holds other statements too");
     };
     let indentation = source.indentation(statement.node);
-    let rows = rows_of(&cut.length, by);
+    let rows = rows_of_a_piece(&cut.length, by);
     let line = format!("{indentation}{} = {rows}{}", names.count, source.newline());
     draft.edit(statement.file, Way::Code, Edit::insert(lines.start, line));
     draft.edit(statement.file, Way::Code, Edit::replace(cut.place, cut.text.clone()));
