@@ -13,8 +13,8 @@ use oomph_remedy::{
     Catalogue, Cause, Fact, Framework, Kind, Operation, OwnerGroup, Remedy, Sameness, Situation, Task, Written,
 };
 use oomph_report::{
-    Apply, Attempt, Baseline, DeviceReport, Dropped, DryRunReport, FixReport, FixRow, FixSchema, FixVerdict, Floor,
-    Foretold, NextStep, ResultChange, Verdict,
+    Apply, Attempt, Baseline, CapacityKnown, DeviceReport, Dropped, DryRunReport, FixReport, FixRow, FixSchema,
+    FixVerdict, Floor, Foretold, NextStep, ResultChange, Verdict,
 };
 
 use super::applied::{Applied, patch_of};
@@ -118,6 +118,12 @@ fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
     }
 }
 
+/// Whether runs on cards of a limited size say what the program needs.
+fn need_was_run(report: &DryRunReport) -> bool {
+    let mut found = report.devices.iter().filter_map(|device| device.smallest_capacity.as_ref());
+    found.any(|found| found.how == CapacityKnown::Run)
+}
+
 /// What the program died with, in bytes, where the search for what it needs was cut short.
 fn died_with(device: &DeviceReport) -> Option<u64> {
     let needed = device.needed.filter(|_| !device.needed_is_minimum)?.process_bytes;
@@ -158,7 +164,9 @@ pub struct Parts<'s, 'a> {
 impl<'a> Parts<'_, 'a> {
     /// The answer.
     pub fn answer(self) -> Answer {
-        let base = Baseline { owners: self.known.owners.to_vec(), ..baseline(self.wanted, self.full) };
+        let mut base = Baseline { owners: self.known.owners.to_vec(), ..baseline(self.wanted, self.full) };
+        // On a card without a limit no cache is given back: where a signal came before the search, that is not the need.
+        base.peak_bytes = base.peak_bytes.filter(|_| self.stopped.is_none() || need_was_run(self.full));
         let fixes: Vec<FixRow> = self.found.fixes.iter().map(|fix| self.row(fix, &base)).collect();
         let changes = self.found.fixes.iter().filter_map(|fix| {
             let mix = &fix.mix;
