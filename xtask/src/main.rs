@@ -129,10 +129,10 @@ enum Command {
     },
     /// Run the tests of the workspace and add them up: a short tier that covers every crate and capability, or more.
     Test {
-        /// What CI runs: all but oomph-fleet and the programs that CI has no time for.
+        /// What CI runs: all but the programs that CI has no time for, oomph-fleet and other platforms.
         #[arg(long, conflicts_with = "all")]
         ci: bool,
-        /// Everything: all programs of the acceptance tests, oomph-fleet, the Python package.
+        /// Everything: all programs of the acceptance tests, the Python package, oomph-fleet with its lints, other platforms.
         #[arg(long)]
         all: bool,
     },

@@ -24,6 +24,12 @@ const OF_XTASK: &[&str] = &[
     "OUT_DIR",
 ];
 
+/// For which the program is compiled and not run.
+const OTHER_PLATFORMS: [&str; 2] = ["x86_64-pc-windows-gnu", "aarch64-apple-darwin"];
+
+/// How many of the slowest tests, and of the slowest programs of tests, the totals name.
+const SLOWEST: usize = 10;
+
 /// What the Python package's tests are run with.
 const REQUIREMENTS: &str = "acceptance/requirements/torch-2.15.txt";
 
@@ -34,7 +40,7 @@ pub enum Tier {
     Short,
     /// The workspace and the Python package, without the programs that CI has no time for.
     Ci,
-    /// Everything.
+    /// Everything, with lints of what only a release needs.
     All,
 }
 
@@ -64,16 +70,19 @@ pub fn run(tier: Tier) -> Result<()> {
     workspace.env(TESTS, of_programs);
     step("tests of the workspace", &mut |totals| heard(&mut workspace, totals))?;
     if tier == Tier::All {
+        let lints = ["clippy", "--manifest-path", FLEET, "--all-targets", "--", "-D", "warnings"];
+        step("lints of oomph-fleet", &mut |totals| heard(&mut cargo(&lints), totals))?;
         // Not in release: DataFusion takes many times as long to optimise as these tests take to run.
         let fleet = ["test", "--manifest-path", FLEET, "--no-fail-fast", "--", "--show-output"];
         step("tests of oomph-fleet", &mut |totals| heard(&mut cargo(&fleet), totals))?;
+        step("other platforms", &mut other_platforms)?;
     }
     if tier != Tier::Short {
         let python = python_with_torch().unwrap_or_else(|| "python3".into());
         // One process uses one core.
         let [mut one, mut other] = ["test_[a-n]*.py", "test_[!a-n]*.py"].map(|files| {
             let mut half = Command::new(&python);
-            half.args(["-m", "unittest", "discover", "-s", "python/tests", "-p", files]);
+            half.args(["python/tests/timed.py", files]);
             half
         });
         step("tests of the Python package", &mut |totals| both_heard(&mut one, &mut other, totals))?;
@@ -81,6 +90,36 @@ pub fn run(tier: Tier) -> Result<()> {
     totals.print();
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
+}
+
+/// Compiles the program for platforms where what runs no program works too. A target whose standard library cannot be fetched
+/// is left out.
+fn other_platforms(totals: &mut Totals) -> Result<bool> {
+    if Command::new("uv").arg("--version").output().is_err() {
+        let left_out = "skipped: other platforms, because uv is not there to fetch zig";
+        println!("{left_out}");
+        totals.hear(left_out);
+        return Ok(true);
+    }
+    let mut all_compile = true;
+    for target in OTHER_PLATFORMS {
+        let mut add = Command::new("rustup");
+        add.args(["target", "add", target]);
+        let mut last = String::new();
+        if !lines_of(&mut add, |line| line.clone_into(&mut last)).unwrap_or(false) {
+            let left_out = format!("skipped: {target} cannot be added ({last})");
+            println!("{left_out}");
+            totals.hear(&left_out);
+            continue;
+        }
+        println!("{target}");
+        // C and assembly in crates of others are compiled by zig, which uv fetches.
+        let mut check = Command::new("uv");
+        check.args(["tool", "run", "--quiet", "--from", "cargo-zigbuild==0.24.1", "--with", "ziglang==0.17.1"]);
+        check.args(["cargo-zigbuild", "check", "--quiet", "--release", "--package", "oomph", "--target", target]);
+        all_compile &= heard(without_xtask(&mut check), totals)?;
+    }
+    Ok(all_compile)
 }
 
 /// The root of the repository, which all commands are run in.
@@ -91,7 +130,12 @@ fn root() -> PathBuf {
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments);
-    // What cargo says of xtask to xtask is not a setting of other builds: crates that look at it would be built again.
+    without_xtask(&mut command);
+    command
+}
+
+/// What cargo says of xtask to xtask is not a setting of other builds: crates that look at it would be built again.
+fn without_xtask(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || OF_XTASK.contains(&text.as_ref()) {
@@ -173,6 +217,12 @@ struct Totals {
     /// What failed at first and passed the second time, with its story.
     flaky: Vec<String>,
     in_story: bool,
+    /// What a test that was timed has taken, in tenths of a second.
+    tests: Vec<(u64, String)>,
+    /// The same of a program of many tests that nobody timed one by one.
+    programs: Vec<(u64, String)>,
+    /// The program whose tests run.
+    program: String,
     times: Vec<(&'static str, Duration)>,
 }
 
@@ -188,7 +238,20 @@ impl Totals {
             self.in_story = !line.starts_with("end of flaky ");
             return;
         }
-        if let Some(result) = line.strip_prefix("test result: ") {
+        if let Some(timed) = line.strip_prefix("timed: ") {
+            self.tests.extend(timed.split_once(" s  ").and_then(|(time, name)| Some((tenths(time)?, name.to_owned()))));
+        } else if let Some(program) = line.trim_start().strip_prefix("Running ") {
+            // The path of the built file says nothing more, and holds no blank.
+            program.rsplit_once(" (").map_or(program, |(program, _)| program).clone_into(&mut self.program);
+            if let Some((_, file)) = program.rsplit_once("deps/") {
+                let name = file.rsplit_once('-').map_or(file, |(name, _)| name);
+                self.program = format!("{name} {}", self.program);
+            }
+        } else if let Some(name) = line.trim_start().strip_prefix("Doc-tests ") {
+            self.program = format!("{name} documentation");
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            let time = result.rsplit_once("finished in ").and_then(|(_, time)| tenths(time.trim_end_matches('s')));
+            self.programs.extend(time.map(|time| (time, self.program.clone())));
             self.passed += figure_before(result, " passed");
             self.failed += figure_before(result, " failed");
             self.ignored += figure_before(result, " ignored");
@@ -219,10 +282,25 @@ impl Totals {
             println!("{line}");
         }
         println!("flaky: {}", self.flaky.iter().filter(|line| line.starts_with("flaky: ")).count());
+        for (what, all) in [("tests that are timed one by one", &self.tests), ("programs of tests", &self.programs)] {
+            println!("the slowest {what}:");
+            let mut all: Vec<_> = all.iter().collect();
+            all.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+            for (time, name) in all.into_iter().take(SLOWEST) {
+                println!("{:6}.{} s  {name}", time / 10, time % 10);
+            }
+        }
+        println!("the steps:");
         for (name, time) in &self.times {
             println!("{:6.0} s  {name}", time.as_secs_f64());
         }
     }
+}
+
+/// Seconds as tests print them, in tenths: 123 for `12.34`.
+fn tenths(seconds: &str) -> Option<u64> {
+    let (whole, rest) = seconds.split_once('.')?;
+    Some(whole.parse::<u64>().ok()? * 10 + rest.get(..1)?.parse::<u64>().ok()?)
 }
 
 /// The whole number in front of a word: 12 for `12 passed`.
@@ -248,6 +326,9 @@ mod tests {
             "flaky: fix::trainer failed, and passed when it was run again. It had failed so:",
             "a line with test result: ok. 5 passed",
             "end of flaky fix::trainer",
+            "     Running unittests src/lib.rs (target/release/deps/oomph_ledger-0c1f)",
+            "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 12.34s",
+            "timed: 61.5 s  fix::trainer",
             "Ran 299 tests in 360.0s",
             "OK (skipped=2)",
             "Ran 1 test in 0.1s",
@@ -261,5 +342,7 @@ mod tests {
         assert_eq!((totals.python, totals.python_verdict.as_str()), (301, "FAILED (failures=1)"));
         assert_eq!(totals.skipped.len(), 2);
         assert_eq!((totals.flaky.len(), totals.in_story), (3, false));
+        assert_eq!(totals.tests, [(615, "fix::trainer".to_owned())]);
+        assert!(totals.programs.contains(&(123, "oomph_ledger unittests src/lib.rs".to_owned())), "{totals:?}");
     }
 }

@@ -12,12 +12,12 @@ use libtest_mimic::{Failed, Trial};
 /// How long each test has taken, in the order in which they ended.
 static TAKEN: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
 
-/// The slowest tests with their seconds, so that what a run of all tests spends its time on can be read from its output.
-pub fn slowest(count: usize) -> Vec<(String, Duration)> {
+/// A line for each of the slowest tests, so that what a run of all tests spends its time on can be read from its output.
+/// `cargo xtask test` repeats the first of them in its totals.
+pub fn slowest(count: usize) -> Vec<String> {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     taken.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    taken.truncate(count);
-    taken
+    taken.iter().take(count).map(|(name, time)| format!("timed: {:.1} s  {name}", time.as_secs_f64())).collect()
 }
 
 /// A test that gets a second try.

@@ -84,7 +84,7 @@ use libtest_mimic::{Arguments, Trial};
 
 /// How many of the slowest tests are listed after a run.
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
-const SLOWEST: usize = 20;
+const SLOWEST: usize = 30;
 
 fn main() {
     let mut arguments = Arguments::from_args();
@@ -94,8 +94,8 @@ fn main() {
     let trials = || if arguments.filter.is_some() { trials() } else { tiers::of_this_run(trials()) };
     let conclusion = libtest_mimic::run(&arguments, trials());
     #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
-    for (name, time) in again::slowest(SLOWEST) {
-        eprintln!("{:7.1} s  {name}", time.as_secs_f64());
+    for line in again::slowest(SLOWEST) {
+        eprintln!("{line}");
     }
     conclusion.exit();
 }
