@@ -13,7 +13,7 @@ import random
 import sys
 import time
 
-from oomph import hook
+from oomph import forked, hook
 from oomph.looking import attribute, is_mapping
 
 TYPE_CHECKING = False
@@ -151,7 +151,7 @@ class Batches:
         fetch = getattr(dataset, "__getitems__", None)
         samples = fetch(longest) if fetch is not None else [dataset[index] for index in longest]
         batch = loader.collate_fn(samples)
-        if getattr(loader, "pin_memory", False) and self.torch.cuda.is_available():
+        if getattr(loader, "pin_memory", False) and not forked.is_away() and self.torch.cuda.is_available():
             batch = sys.modules["torch.utils.data._utils.pin_memory"].pin_memory(batch)
         return batch
 

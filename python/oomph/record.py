@@ -14,7 +14,7 @@ import time
 from io import open as _open
 
 from oomph import _protocol as protocol
-from oomph import ranks, sites
+from oomph import forked, ranks, sites
 from oomph.documents import as_json
 
 TYPE_CHECKING = False
@@ -195,7 +195,7 @@ class Record:
         Pools of several frameworks are separate, so they add up; a figure that one does not report is unknown for the sum.
         """
         total: Peaks = {**self.refresh_peaks()}
-        for peaks in self._memory:
+        for peaks in () if forked.is_away() else self._memory:
             try:
                 found = peaks()
             except Exception:

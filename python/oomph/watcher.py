@@ -13,7 +13,7 @@ import threading
 import time
 
 from oomph import _protocol as protocol
-from oomph import ends, hook, hostmemory, module_path, quiet, sites, stop, weights, work
+from oomph import ends, forked, hook, hostmemory, module_path, quiet, sites, stop, weights, work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Watcher:
 
     def _usable(self):
         cuda = getattr(self.torch, "cuda", None)
-        if cuda is None or not getattr(cuda, "_initialized", False):
+        if cuda is None or not getattr(cuda, "_initialized", False) or forked.is_away():
             return False
         bad_fork = getattr(self.torch._C, "_cuda_isInBadFork", None)
         return bad_fork is None or not bad_fork()
@@ -191,6 +191,7 @@ class Watcher:
 
     def cuda_started(self) -> None:
         """CUDA has just been initialised: attach to the allocator and write the first record."""
+        forked.card_is_used()
         try:
             attach = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
             if attach is not None:

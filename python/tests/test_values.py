@@ -3,6 +3,7 @@
 import mmap
 import os
 import sys
+import threading
 import unittest
 import unittest.mock
 import warnings
@@ -556,6 +557,48 @@ def resident():
     """How much memory of this process is there, in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * mmap.PAGESIZE
+
+
+class Forked(Case):
+    """Workers that load data are forked from a process with CUDA, and what they ask it is their end."""
+
+    def in_child(self, look):
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                os.write(writing, repr(look()).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        os.waitpid(pid, 0)
+        with os.fdopen(reading) as answer:
+            return answer.read()
+
+    def test_no_thread_of_a_child_is_under_the_kernels(self):
+        asked = []
+
+        def pinned(tensor):
+            asked.append(threading.current_thread() is threading.main_thread())
+            return False
+
+        def copy():
+            torch.empty(1 << 19).copy_(torch.ones(1 << 19))
+
+        def look():
+            copy()
+            thread = threading.Thread(target=copy)
+            thread.start()
+            thread.join()
+            # As where the fork came in the middle of a kernel.
+            session.kernels.include(session.kernels.key, True)
+            copy()
+            return asked
+
+        with unittest.mock.patch.object(torch.Tensor, "is_pinned", pinned):
+            self.assertEqual(self.in_child(look), "[]")
+            copy()
+            self.assertEqual(asked, [True], "a large copy asks no longer whether it is on its way to the card")
 
 
 @unittest.skipUnless(torch is not None and torch.cuda.is_available(), "needs a (virtual) GPU")

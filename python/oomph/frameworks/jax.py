@@ -10,7 +10,7 @@ import sys
 from typing import NamedTuple
 
 from oomph import _protocol as protocol
-from oomph import frameworks, hook, sites
+from oomph import forked, frameworks, hook, sites
 from oomph.frameworks import described, readback
 from oomph.frameworks.keras import keras_phase
 from oomph.frameworks.watch import FrameworkWatcher, given, requested_of
@@ -43,13 +43,18 @@ class JaxWatcher(FrameworkWatcher):
         self.limits: dict[int, HookLimit] = {}
         self.compilations: list[_Compiled] = []
 
-    def _devices(self):
-        """The cards that JAX uses already; asking for them here must not be what makes it begin."""
+    def _backends(self):
         bridge = sys.modules.get("jax._src.xla_bridge")
         backends = dict(getattr(bridge, "_backends", None) or {})
-        for platform, backend in backends.items():
-            if platform in ("cuda", "gpu"):
-                yield from backend.local_devices()
+        return [backend for platform, backend in backends.items() if platform in ("cuda", "gpu")]
+
+    def _devices(self):
+        """The cards that JAX uses already; asking for them here must not be what makes it begin."""
+        for backend in self._backends():
+            yield from backend.local_devices()
+
+    def is_in_use(self) -> bool:
+        return bool(self._backends())
 
     def _read(self, reserved, allocated):
         found = {}
@@ -85,7 +90,7 @@ class JaxWatcher(FrameworkWatcher):
 
     def _see_what_nobody_read(self):
         """JAX runs ahead of the program: one that reads no result never hears that there was no memory for it."""
-        if self.record.oom is not None or self.record.failure is not None:
+        if self.record.oom is not None or self.record.failure is not None or forked.is_away():
             return
         error = self._of_a_live_array() or self._of_a_program_larger_than_the_pool()
         if error is None:

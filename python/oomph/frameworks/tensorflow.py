@@ -63,11 +63,19 @@ class TensorFlowWatcher(FrameworkWatcher):
 
     # -- memory ------------------------------------------------------------------------------------------------
 
-    def _read(self, key):
+    def _context(self):
+        """What TensorFlow runs in, once it is there: asking one that is not would make it, and with it the pool."""
         module = sys.modules.get("tensorflow.python.eager.context")
         context = getattr(module, "_context", None)
-        # Asking a context that is not there yet would make it, and with it the pool.
-        if context is None or not getattr(context, "_initialized", False):
+        return context if getattr(context, "_initialized", False) else None
+
+    def is_in_use(self) -> bool:
+        context = self._context()
+        return context is not None and bool(context.list_logical_devices("GPU"))
+
+    def _read(self, key):
+        context = self._context()
+        if context is None:
             return {}
         found = {}
         for device in context.list_logical_devices("GPU"):

@@ -11,7 +11,7 @@ import threading
 import weakref
 
 from oomph import _protocol as protocol
-from oomph import ends, hook, sites
+from oomph import ends, forked, hook, sites
 from oomph.frameworks import kept
 
 TYPE_CHECKING = False
@@ -58,6 +58,7 @@ class FrameworkWatcher:
         if type(self).peaks is FrameworkWatcher.peaks:
             return
         self.record.add_memory(self.peaks)
+        forked.ask_at_fork(self.is_in_use)
         hook.in_each_run(self._begin_sampling)
 
     def _begin_sampling(self):
@@ -67,6 +68,10 @@ class FrameworkWatcher:
         sampler = threading.Thread(target=self._sample, name="oomph", daemon=True)
         sampler.start()
         atexit.register(ends.safely, self._end, sampler)
+
+    def is_in_use(self) -> bool:
+        """Whether the framework has begun with a card, by what Python knows: a forked child asks this of its parent."""
+        return False
 
     def peaks(self) -> Peaks:
         """The framework's peaks: {device: (reserved or None, allocated)}; empty while it has not used a card."""
@@ -282,6 +287,8 @@ def total_of(device: int) -> int:
 
 
 def _memory_of(device):
+    if forked.is_away():
+        return 0, 0
     try:
         runtime = ctypes.CDLL(None)
         before = ctypes.c_int()

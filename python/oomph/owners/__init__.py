@@ -13,6 +13,7 @@ import time
 from io import open as _open
 
 from oomph import _protocol as protocol
+from oomph import forked
 from oomph.documents import as_json
 from oomph.history import History, write_whole
 from oomph.owners.graph import Graph
@@ -96,7 +97,7 @@ class Owners:
                 continue
 
             def reset(*args, _original=original):
-                for device in notes.starts:
+                for device in () if forked.is_away() else notes.starts:
                     notes.counts_reset(device)
                 result = _original(*args)
                 return result

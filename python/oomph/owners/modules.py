@@ -11,6 +11,7 @@ import threading
 import weakref
 
 from oomph import _protocol as protocol
+from oomph import forked
 from oomph.looking import with_locals
 from oomph.owners.kept import Lengths
 
@@ -105,6 +106,8 @@ class Modules:
 
     def entered(self, module: Model, args: tuple[Any, ...]) -> None:
         """A module's forward is about to run."""
+        if forked.is_away():
+            return
         since = self.share.start()
         try:
             stack = self._stack()
@@ -129,6 +132,8 @@ class Modules:
 
     def left(self, module: Model, args: tuple[Any, ...], result: Any) -> None:
         """A module's forward has ended, perhaps with an exception; then what was below it may not have said so."""
+        if forked.is_away():
+            return
         since = self.share.start()
         try:
             stack = self._stack()

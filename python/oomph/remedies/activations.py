@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oomph import _protocol as protocol
+from oomph import forked
 from oomph.remedies.remedy import Remedy
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ class ActivationOffload(Remedy):
         torch = self.torch
         if not torch.is_grad_enabled() or not model.training:
             return None
-        pinned = torch.cuda.is_available() and self.option("pin_memory", True)
+        pinned = not forked.is_away() and torch.cuda.is_available() and self.option("pin_memory", True)
         context = torch.autograd.graph.save_on_cpu(pin_memory=pinned)
         self.applied("tensors saved by %s go to %s memory" % (type(model).__name__, "pinned host" if pinned else "host"))
         context.pack_hook = self._counting(context.pack_hook)

@@ -8,7 +8,7 @@ are no numbers to work on, so the host does nothing there and a model may be lar
 from __future__ import annotations
 
 from oomph import _protocol as protocol
-from oomph import hook
+from oomph import forked, hook
 from oomph.remedies.optimizers import Replaced, qualified
 from oomph.remedies.remedy import Refused
 
@@ -114,7 +114,7 @@ def offloaded(torch: Torch) -> Any:
                 with torch.enable_grad():
                     loss = closure()
             if not self._virtual:
-                if torch.cuda.is_available():
+                if not forked.is_away() and torch.cuda.is_available():
                     torch.cuda.synchronize()
                 for group in self.param_groups:
                     changed = settings(group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oomph import _protocol as protocol
+from oomph import forked
 from oomph.program.kinds import name_of, on_a_card
 from oomph.remedies.remedy import Refused, Remedy
 from oomph.remedies.trainer import Argument
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 def chosen_type(torch: Torch, name: str | None) -> Dtype:
     """`bfloat16` or `float16` as a type; without a name, bfloat16 where the card computes in it."""
     if name is None:
-        supported = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 8
-        name = "bfloat16" if supported or not torch.cuda.is_available() else "float16"
+        available = not forked.is_away() and torch.cuda.is_available()
+        name = "bfloat16" if not available or torch.cuda.get_device_capability()[0] >= 8 else "float16"
     name = {"bf16": "bfloat16", "fp16": "float16"}.get(name, name)
     if name not in ("bfloat16", "float16"):
         raise Refused("%s is not a 16-bit type" % name)

@@ -14,6 +14,8 @@ import sys
 import threading
 import types
 
+from oomph import forked
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
@@ -121,6 +123,7 @@ class _Session:
             kernels.register_others()
         else:
             kernels = self._made()
+        forked.card_is_used()
         self.kernels = kernels
         self._hide_from_dynamo()
         self._let_higher_order_operators_pass()
@@ -129,7 +132,7 @@ class _Session:
         self._follow_threads()
         self._trim_tracebacks()
         if hasattr(os, "register_at_fork"):
-            # A forked child cannot use CUDA (torch refuses); its data loading need not pay for the kernels.
+            # A forked child cannot use CUDA (torch refuses), and the kernels would ask it; nor need its data loading pay for them.
             os.register_at_fork(after_in_child=self._forked)
         self.enter()
         if threading.current_thread() is not threading.main_thread():
@@ -137,7 +140,7 @@ class _Session:
 
     def enter(self):
         """Puts the calling thread under the kernels.  Autograd's own threads inherit it with each backward."""
-        if self.kernels is not None:
+        if self.kernels is not None and not forked.is_away():
             self.kernels.include(self.kernels.key, True)
 
     def leave(self):
@@ -147,7 +150,7 @@ class _Session:
 
     def _forked(self):
         self.leave()
-        self.kernels.unknowns.forget()
+        self.kernels.forked()
 
     # -- threads ---------------------------------------------------------------------------------------------------
 

@@ -117,6 +117,8 @@ def _is_staging(kernels, out, source):
         and source.is_contiguous()
         and kernels.plain(out)
         and kernels.plain(source)
+        # Of a process that was forked from one with CUDA this question would be the end.
+        and not kernels.broken
         and out.is_pinned()
     )
 

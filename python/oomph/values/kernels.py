@@ -95,6 +95,11 @@ class Kernels:
         self._libraries: dict[str, Any] = {}
         self._others: set[str] = set()
 
+    def forked(self) -> None:
+        """In a child that was forked from a process with CUDA nothing is computed, also where a kernel was under way."""
+        self.broken, self.checked = True, False
+        self.unknowns.forget()
+
     # -- which tensors ---------------------------------------------------------------------------------------------
 
     def plain(self, tensor: Tensor) -> bool:
