@@ -8,10 +8,9 @@ import weakref
 
 import support  # noqa: F401  (puts the package on the path)
 
-from oomph.loops import length, rewrite, skim
+from oomph.loops import census, length, rewrite, skim
 from oomph.loops.attach import _early as early
 from oomph.loops.course import Course
-from oomph.loops.gathered import Gathered
 from oomph.loops.loop import ForLoop
 from oomph.loops.progress import FLAT, GROWING, UNKNOWN, Progress, fills_after
 
@@ -108,7 +107,7 @@ class Looking(unittest.TestCase):
     def test_what_a_variable_held_is_let_go(self):
         def body():
             kept = Batch(32)
-            Gathered().look(sys._getframe())
+            census.count(sys._getframe(), Tensorlike, Tensorlike)
             found, kept = weakref.ref(kept), None
             return found()
 
@@ -149,9 +148,10 @@ class Program:
     def __init__(self, text, room=None, **names):
         self.meter = FakeMeter()
         self.course = Course(self.meter, {"mode": "peak-stable", "steps": 3, "budget_seconds": 60})
+        self.course.abridger = Counts()
         self.course.headroom = lambda: None if room is None else room - self.meter.held
         names.update({
-            rewrite.LOOP: lambda iterable, line, distinct=None: ForLoop(self.course, iterable, "program.py", line, distinct),
+            rewrite.LOOP: lambda iterable, line, distinct=None, hands_out=False: ForLoop(self.course, iterable, "program.py", line, distinct),
             rewrite.NOW: lambda value, line, counted=None: self.course.now(value, line, early(*counted) if counted else 0),
             "step": self.step, "batch": self.batch, "backward": self.course.ran_backward, "leak": self.leak, "did": [],
             "step_now": lambda: self.course.step_now(self.course.steps),
@@ -174,6 +174,22 @@ class Program:
     def leak(self, size=MIB):
         self.batch()
         self.meter.held += size
+
+
+class Counts:
+    """Counts what a program keeps, and abridges nothing."""
+
+    replaces = False
+
+    def look(self, loop):
+        loop.kept.look(census.count(sys._getframe(1), Tensorlike, Tensorlike), loop.iterations())
+
+    def begin(self, course, loop, rate):
+        return None
+
+
+class Tensorlike:
+    """What no program of these tests has."""
 
 
 class Loader:

@@ -185,7 +185,8 @@ words! {
         Recovered = "recovered",
         /// The program died because a card could not hold what it asked for.
         Oom = "oom",
-        /// It depends on sizes that were not computed: their smallest and largest values give different answers.
+        /// It depends on sizes that were not computed: their smallest and largest values give different answers. Or a part
+        /// of the program was left out that may take more than all that ran.
         Unsure = "unsure",
         /// The program failed for another reason.
         Failed = "failed",

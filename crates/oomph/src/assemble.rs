@@ -72,6 +72,9 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
     let foreseen = if verdict == Verdict::Fits { grown::foresee(run, &devices, &loops) } else { Vec::new() };
     let loops = if foreseen.is_empty() { loops } else { followed::loops(run, &devices, &foreseen) };
     let verdict = followed::judge(verdict, &mut devices, &loops, &foreseen);
+    // What was left out for certain may take more than all that ran.
+    let left_out = run.hooks.reports.iter().flat_map(|hook| &hook.unreached).any(|one| one.certain);
+    let verdict = if verdict == Verdict::Fits && left_out { Verdict::Unsure } else { verdict };
     weaknesses(run, verdict, &devices, cards, &mut warnings);
     let holding = match verdict {
         Verdict::Fits | Verdict::Oom | Verdict::Recovered => holding(&devices, cards, run, evidence.run_on),

@@ -6,6 +6,7 @@ import sys
 
 from oomph import hook, meter, phases, quiet
 from oomph.loops import agreement, libraries, sources
+from oomph.loops.abridged import Abridger
 from oomph.loops.course import Course
 from oomph.loops.loop import ForLoop, WhileLoop
 from oomph.loops.unreached import Unreached
@@ -24,22 +25,48 @@ if TYPE_CHECKING:
 _UNLIMITED = 2 << 40
 """What the virtual GPU says of a card without a limit, in bytes (`oomph_ledger::UNBOUNDED_CAPACITY`)."""
 
+_GENERATOR = 0x20
+"""The flag of code that yields."""
+
 _course: Course | None = None
 _compiling: Callable[[], bool] = lambda: False
 
 
-def loop(iterable: Iterable[Any], line: int, distinct: Callable[[Any], tuple[Any, ...]] | None = None) -> Iterable[Any]:
-    """What a `for` of the user's goes through: its own iterable, or one that reports to the course."""
-    if _course is None or _compiling() or not _course.follows_here():
+def loop(
+    iterable: Iterable[Any], line: int, distinct: Callable[[Any], tuple[Any, ...]] | None = None, hands_out: bool = False
+) -> Iterable[Any]:
+    """What a `for` of the user's goes through: its own iterable, or one that reports to the course.
+
+    `hands_out` says that it is one of a comprehension, whose results lie in a list that has no name yet.
+    """
+    if not _is_followed():
         return iterable
-    return ForLoop(_course, iterable, sys._getframe(1).f_code.co_filename, line, distinct)
+    code = sys._getframe(1).f_code
+    made = ForLoop(_course, iterable, code.co_filename, line, distinct)
+    made.hands_out = hands_out or bool(code.co_flags & _GENERATOR)
+    return made
+
+
+def _is_followed():
+    """Whether a loop that begins now reports to the course."""
+    if _course is None or _compiling() or not _course.follows_here():
+        return False
+    return _course.abridger is None or not _course.abridger.replaces
 
 
 def goes_on(line: int, place: int, limited: tuple[Any, Any] | None = None) -> bool:
     """Part of the condition of a `while` of the user's: False ends it. `limited` is a number and its limit."""
-    if _course is None or _compiling() or not _course.follows_here():
+    if not _is_followed() and not _is_abridged(line, place):
         return True
     return _goes_on(_course, line, place, limited)
+
+
+def _is_abridged(line, place):
+    """Whether the loop that is abridged is this one."""
+    return _course is not None and _course.follows_here() and any(
+        isinstance(one, WhileLoop) and one.abridged is not None and one.key == (id(sys._getframe(2)), place)
+        for one in _course.stack
+    )
 
 
 def _goes_on(course, line, place, limited):
@@ -63,6 +90,17 @@ def _goes_on(course, line, place, limited):
     return True
 
 
+def over(place: int) -> None:
+    """A `while` of the user's has been left."""
+    if _course is None or not _course.follows_here():
+        return
+    key = id(sys._getframe(1)), place
+    for one in reversed(_course.stack):
+        if isinstance(one, WhileLoop) and one.key == key:
+            _course.end(one)
+            return
+
+
 def now(value: Any, line: int, counted: tuple[Any, Any, Any] | None = None) -> Any:
     """The condition of a branch that is taken every so often; `counted` is the number, the modulus and the remainder."""
     if _course is None or _compiling() or not _course.follows_here():
@@ -80,7 +118,7 @@ def _early(number, modulus, remainder):
 
 def prepare() -> None:
     """Before the program's first line: have its source instrumented."""
-    sources.install(loop, goes_on, now)
+    sources.install(loop, goes_on, over, now)
 
 
 def install(torch: Torch, record: Record, config: HookConfig, usable: Callable[[], bool]) -> tuple[Course, Phases]:
@@ -95,6 +133,7 @@ def install(torch: Torch, record: Record, config: HookConfig, usable: Callable[[
     found = phases.Phases(gauge, _compiling)
     course.on_iteration = found.iteration_ended
     course.witness = lambda: Witness(torch)
+    course.abridger = Abridger(torch, _compiling)
     phases.attach(torch, found, calm, hook.on_import)
     libraries.attach(course)
     record.unreached = Unreached(found, course.cut_short)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from oomph._protocol import Stop
+    from oomph.loops.abridged import Abridger
     from oomph.loops.loop import Loop
     from oomph.loops.witness import Witness
     from oomph.meter import Meter
@@ -26,6 +27,12 @@ _QUICK = 0.0002
 """An iteration shorter than this, in seconds, without an optimizer step cannot have run a model."""
 _CHEAP = 0.3
 """What is left of a loop runs on when it takes no more than this many seconds."""
+_BRIEF_WHOLE = 1.0
+"""What is left of a loop that grows is run whole, rather than abridged, when it takes no more than this many seconds."""
+_COUNTED = 6
+"""Iterations of a loop at whose ends what the program keeps is counted."""
+_SHORTENED = (TRAINING, EVALUATION, EPOCHS)
+"""Kinds of loops that are abridged where they collect."""
 _CLOSING = 3
 """Iterations in which conditions that hold every so often are taken to hold, before a loop ends."""
 
@@ -100,6 +107,8 @@ class Course:
         """Gives the bytes that the fullest card has left for the framework, or None for cards without a limit."""
         self.witness: Callable[[], Witness] | None = None
         """Makes an object whose `look()`, called at the ends of iterations, finds what holds memory that grows."""
+        self.abridger: Abridger | None = None
+        """Lets loops go on without their computations where what comes after them depends on their length."""
         self.on_iteration: Callable[[Loop], None] | None = None
         """Called with a loop whose iteration has ended, before the memory is read."""
         self.is_alone: Callable[[], bool] = lambda: True
@@ -175,6 +184,8 @@ class Course:
         if loop.window is not None:
             self.meter.close(loop.window)
             loop.window = None
+        if loop.abridged is not None:
+            self._end_abridged(loop)
         if loop.training:
             self.ahead = 0
             self.trained.add((loop.file, loop.line))
@@ -212,6 +223,8 @@ class Course:
 
     def iteration_ended(self, loop: Loop) -> bool:
         """An iteration has ended; say whether the loop has shown all that it does, and may end."""
+        if loop.abridged is not None:
+            return self._abridged_iteration_ended(loop)
         now = time.perf_counter()
         took = now - loop.at
         steps = self.steps - loop.steps
@@ -258,6 +271,8 @@ class Course:
             if not loop.progress.readings:
                 self.left_out.began(loop, held)
             loop.progress.read(held, sum(reserved for reserved, _ in self.whole.peaks.values()))
+            if self.ends_loops and self.abridger is not None and loop.kept.counts < _COUNTED and loop.kind in _SHORTENED:
+                self.abridger.look(loop)
             if self.ends_loops:
                 ends = self.agree(loop, self._has_shown(loop, held))
         if loop.window is not None:
@@ -296,17 +311,49 @@ class Course:
             left = loop.remaining()
             if left is not None and left * loop.pace() <= _CHEAP:
                 return False
-            if kind == EVALUATION and loop.gathers() is not None and not self._may_cut(loop, left):
-                return False
-        return self._close(loop)
+        return self._close(loop) and not self._goes_on(loop, 0.0)
+
+    # -- what comes after a loop depends on its length -----------------------------------------------------------------
+
+    def _goes_on(self, loop, rate):
+        """Whether a loop that has shown all that it does goes on, because the code after it finds what it collects.
+
+        `rate` is what each iteration leaves on the card, in bytes.
+        """
+        if loop.kind not in _SHORTENED or not loop.collects() or loop.remaining() == 0:
+            return False
+        if not loop.cannot_abridge and self.abridger is not None:
+            loop.abridged = self.abridger.begin(self, loop, rate)
+            if loop.abridged is not None:
+                loop.closed = False
+                return True
+        return loop.collected() is not None and not self._may_cut(loop, loop.remaining())
+
+    def _abridged_iteration_ended(self, loop):
+        while self.stack[-1] is not loop:
+            self.end(self.stack[-1])
+        if not loop.abridged.iteration_ended():
+            loop.cannot_abridge = not loop.abridged.done
+            self._end_abridged(loop)
+            loop.begin_iteration()
+        return False
+
+    def _end_abridged(self, loop):
+        """A loop that was abridged ends, or goes on with everything."""
+        ended = loop.abridged.end()
+        loop.abridged, loop.closed = None, False
+        if ended and loop.growth is not None:
+            # All that grows has grown.
+            held = sum(allocated for _, allocated in self.meter.read(reset=False).values())
+            loop.growth.update(held_bytes=held, at_end_bytes=held, grows_for=0)
 
     def _may_cut(self, loop, left):
-        """Whether a loop that gathers its results on the host ends all the same, because the whole of it takes too long."""
+        """Whether a loop that collects data ends all the same, because the whole of it takes too long."""
         if left is not None and left * loop.pace() <= self.budget / 2:
             return False
         if left is None and time.process_time() - loop.began_at <= self.budget / 2:
             return False
-        self.cut_short[loop.gathers()] = loop.file, loop.line
+        self.cut_short[loop.collected()] = loop.file, loop.line
         return True
 
     def may_skim(self, loop: Loop) -> bool:
@@ -379,6 +426,10 @@ class Course:
             runs_on = left * loop.pace() <= min(self.budget / 4, 10.0)
         else:
             runs_on = time.process_time() - loop.grows_since <= self.budget / 4
+        holds_all = fills is None or left is None or fills >= left
+        brief = runs_on and left is not None and left * loop.pace() <= _BRIEF_WHOLE
+        if holds_all and not brief and (runs_on or self._close(loop)) and self._goes_on(loop, rate):
+            return False
         return not runs_on and self._close(loop)
 
     def _left_in_all(self, loop):
@@ -398,6 +449,8 @@ class Course:
 
         `early` is by how many iterations that is too early.
         """
+        if self.abridger is not None and self.abridger.replaces:
+            return value
         # Inside a loop over micro-batches it is the loop around it that ends.
         known = [loop for loop in reversed(self.stack) if loop.progress is not None]
         loop = next((loop for loop in known if loop.closing or loop.kind != OTHER), None)

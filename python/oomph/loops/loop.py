@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 from oomph import _protocol as protocol
-from oomph.loops.gathered import Gathered
+from oomph.loops.census import Growth, shown
 from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
 from oomph.loops.progress import Progress
-from oomph.loops.skim import Skim, size_of
+from oomph.loops.skim import Skim, shapes_of, size_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
     from typing import Any
 
+    from oomph.loops.abridged import Abridged
     from oomph.loops.course import Course
     from oomph.loops.witness import Witness
     from oomph.meter import Window
@@ -43,6 +43,15 @@ class Loop:
     """How many iterations it makes; None where that is not known."""
     progress: Progress | None = None
     """What its iterations have shown, from the first one on that took any time."""
+
+    abridged: Abridged | None = None
+    """What makes the rest of its iterations cheap, once they have shown all that they do."""
+    cannot_abridge = False
+    """Abridged iterations did not leave behind what whole ones leave."""
+    hands_out = False
+    """Whether its results go where nobody can look: into a list that is being made, or to who asks a generator."""
+    varied = False
+    """Whether its batches differ in their shapes."""
 
     def __init__(self, course: Course, file: str, line: int) -> None:
         self.course = course
@@ -83,6 +92,7 @@ class Loop:
         self.growth = self.witness = None
         self.first_held = 0
         self.periodic: dict[Hashable, bool] = {}
+        self.kept = Growth()
 
     @property
     def kind(self) -> str:
@@ -124,9 +134,21 @@ class Loop:
         """Seconds of processor time of an iteration."""
         return (time.process_time() - self.began_at) / max(1, self.iterations())
 
-    def gathers(self) -> str | None:
-        """The name of a list that grows on the host with each of its iterations, or None."""
-        return None
+    def collects(self) -> bool:
+        """Whether the code after it finds more, the more iterations it makes."""
+        trains = bool(self.training or self.epochs)
+        if self.hands_out and not trains:
+            return True
+        grown = self.kept.grown().values()
+        if trains:
+            # A loss or a time of each step is small, whatever their number.
+            return any(seen.data for seen in grown)
+        return bool(grown) or bool(self.kept.counters())
+
+    def collected(self) -> str | None:
+        """The name of data that it collects; None where there is none, or it has no name."""
+        paths = [path for path, seen in self.kept.grown().items() if seen.data]
+        return shown(min(paths, key=len)) if paths else None
 
     def is_shortened(self) -> bool:
         """Whether some of its iterations were left out."""
@@ -153,7 +175,7 @@ class ForLoop(Loop):
         self._over = False
         self._largest = 0
         self._skim: Skim | None = None
-        self._gathered: Gathered | None = None
+        self._shapes: list[Any] | None = None
 
     def __iter__(self) -> ForLoop:
         return self
@@ -164,8 +186,6 @@ class ForLoop(Loop):
         if not self.began:
             self.begin()
         else:
-            if self._gathered is not None:
-                self._gathered.look(sys._getframe(1))
             if (self.course.iteration_ended(self) or self._skim is not None) and not self._jump():
                 larger = self._larger()
                 if larger is not None:
@@ -177,15 +197,17 @@ class ForLoop(Loop):
         except StopIteration:
             self._end()
             raise
-        if self.progress is None or self.total is None:
-            self._largest = max(self._largest, size_of(found))
+        if self.abridged is None:
+            if self.progress is None or self.total is None:
+                self._largest = max(self._largest, size_of(found))
+            if self.progress is not None and not self.varied:
+                shapes = shapes_of(found)
+                self.varied = self._shapes is not None and shapes != self._shapes
+                self._shapes = shapes
         return found
 
     def length(self) -> int | None:
         return length_of(self._iterable) if self._iterable is not None else self.total
-
-    def gathers(self) -> str | None:
-        return self._gathered.name if self._gathered is not None else None
 
     def prepare(self) -> None:
         Loop.prepare(self)
@@ -193,7 +215,6 @@ class ForLoop(Loop):
         self.total = length_of(iterable)
         self.batches = gives_batches(iterable)
         self.endable = not may_differ(iterable)
-        self._gathered = Gathered() if self.batches else None
         self._values = counted_range(iterable) if self._distinct is not None else None
         if self._values is None:
             self._distinct = None
@@ -261,7 +282,7 @@ class ForLoop(Loop):
         if not self._over:
             self._over = True
             # Loading workers go with the iterator, as they do when a loop runs to its end.
-            self._source = self._iterable = self._distinct = self._skim = self._gathered = None
+            self._source = self._iterable = self._distinct = self._skim = None
             if self.began:
                 self.course.end(self)
 

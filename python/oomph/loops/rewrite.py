@@ -16,6 +16,8 @@ LOOP = "__oomph_loop__"
 """Name of the function around the iterable of a `for`."""
 GOES_ON = "__oomph_goes_on__"
 """Name of the function around the condition of a `while`."""
+OVER = "__oomph_over__"
+"""Name of the function that is called when a `while` is left, however that is."""
 NOW = "__oomph_now__"
 """Name of the function around a periodic condition, such as `step % 500 == 0`."""
 
@@ -62,7 +64,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node):
-        """Leave the code of layers unchanged, and that of generators, which yield to a loop of their own."""
+        """Leave the code of layers unchanged."""
         if node.name in self._compiled or any(_compiles(decorator) for decorator in node.decorator_list):
             return node
         layer = self._in_module and node.name not in _STEPS
@@ -103,6 +105,8 @@ class _Rewriter(ast.NodeTransformer):
             asked = ast.Call(ast.Name(GOES_ON, ast.Load()), words, [])
             node.test = ast.copy_location(ast.BoolOp(ast.And(), [ast.copy_location(asked, node.test), node.test]), node.test)
             self.changed = True
+            over = ast.copy_location(ast.Expr(ast.Call(ast.Name(OVER, ast.Load()), words[1:2], [])), node)
+            return ast.copy_location(ast.Try([node], [], [], [over]), node)
         else:
             self.generic_visit(node)
         return node
@@ -119,7 +123,16 @@ class _Rewriter(ast.NodeTransformer):
         if not self._in_model and isinstance(node.elt, ast.Call) or _calls([node.elt]):
             first = node.generators[0]
             if not self._in_model and not first.is_async:
-                first.iter = self._wrapped(LOOP, first.iter, ast.Constant(node.lineno), ast.Constant(None))
+                first.iter = self._wrapped(LOOP, first.iter, ast.Constant(node.lineno), ast.Constant(None), ast.Constant(True))
+        return node
+
+    visit_SetComp = visit_GeneratorExp = visit_ListComp
+
+    def visit_DictComp(self, node):
+        self.generic_visit(node)
+        first = node.generators[0]
+        if not self._in_model and not first.is_async and _calls([node.value]):
+            first.iter = self._wrapped(LOOP, first.iter, ast.Constant(node.lineno), ast.Constant(None), ast.Constant(True))
         return node
 
     def _wrapped(self, name, node, *more):

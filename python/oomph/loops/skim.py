@@ -60,6 +60,26 @@ class Skim:
             self._seconds += time.perf_counter() - began
 
 
+def shapes_of(batch: object, depth: int = 0) -> list[Any]:
+    """The shapes of the tensors and arrays of a batch, in their order."""
+    shape = attribute(batch, "shape")
+    if shape is not None:
+        return [shape]
+    if depth >= _DEEPEST:
+        return []
+    if is_mapping(batch):
+        try:
+            members = list(batch.values())
+        except Exception:
+            # The values of a mapping of the program's own may fail.
+            return []
+    elif isinstance(batch, (list, tuple)):
+        members = list(batch[:256])
+    else:
+        return []
+    return [found for one in members for found in shapes_of(one, depth + 1)]
+
+
 def size_of(batch: object, depth: int = 0) -> int:
     """Elements of the tensors and arrays of a batch."""
     shape = attribute(batch, "shape")

@@ -42,9 +42,11 @@ def instrumented(source: str | bytes, path: str) -> CodeType | None:
         return None
 
 
-def install(loop: Callable[..., Any], goes_on: Callable[..., bool], now: Callable[..., Any]) -> None:
+def install(
+    loop: Callable[..., Any], goes_on: Callable[..., bool], over: Callable[[int], None], now: Callable[..., Any]
+) -> None:
     """Have the loops of the user's code call these functions."""
-    for name, function in ((rewrite.LOOP, loop), (rewrite.GOES_ON, goes_on), (rewrite.NOW, now)):
+    for name, function in ((rewrite.LOOP, loop), (rewrite.GOES_ON, goes_on), (rewrite.OVER, over), (rewrite.NOW, now)):
         setattr(builtins, name, function)
     _instrument_modules()
     mainscript.compiled = _compile_script  # type: ignore[assignment]

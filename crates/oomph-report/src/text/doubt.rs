@@ -32,6 +32,13 @@ pub(super) fn unsure(page: &mut Page, unsure: &Unsure) {
     page.paragraph(2, 4, &[(Ink::Faint, "all figures below are of the largest sizes")]);
 }
 
+/// The verdict of an answer that lacks a part of the program, which is named further below.
+pub(super) fn left_out(page: &mut Page) {
+    let text = " it fits as far as it ran; what comes after a loop that was too long was not run as it would be";
+    page.paragraph(0, 2, &[(Ink::Care, "unsure:"), (Ink::Strong, text)]);
+    page.paragraph(2, 4, &[(Ink::Plain, "--until-exit runs all of it")]);
+}
+
 fn outcome(end: &End) -> String {
     let word = match end.verdict {
         Verdict::Fits => "it fits",

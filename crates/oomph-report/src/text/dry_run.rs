@@ -96,8 +96,9 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             page.paragraph(0, 2, &[(Ink::Bad, "does not fit:"), (Ink::Strong, &text)]);
         }
         Verdict::Unsure => {
-            if let Some(unsure) = &report.unsure {
-                doubt::unsure(page, unsure);
+            match &report.unsure {
+                Some(unsure) => doubt::unsure(page, unsure),
+                None => doubt::left_out(page),
             }
         }
         Verdict::Failed => {
@@ -576,7 +577,8 @@ fn smallest(page: &mut Page, report: &DryRunReport) {
     // Of a program that went on with less it may not be known what it takes unmodified, and of another the least that it needs.
     let may_be_held = report.verdict == Verdict::Recovered || report.devices.iter().any(has_room_for_the_least);
     let unknown = report.smallest.is_empty() && may_be_held;
-    if report.verdict == Verdict::NoGpuUse || report.verdict == Verdict::Failed || !known || unknown {
+    let left_out = report.verdict == Verdict::Unsure && report.unsure.is_none();
+    if matches!(report.verdict, Verdict::NoGpuUse | Verdict::Failed) || left_out || !known || unknown {
         return;
     }
     page.gap();

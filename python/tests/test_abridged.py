@@ -1,0 +1,209 @@
+"""Abridged loops: what a shortened loop leaves behind is what the whole one leaves."""
+
+import textwrap
+import time
+import unittest
+
+import support  # noqa: F401  (puts the package on the path)
+import test_loops
+
+from oomph.loops import attach, rewrite
+from oomph.loops.abridged import Abridger
+from oomph.loops.course import Course
+from oomph.loops.loop import Loop
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+class Program:
+    """Runs an instrumented program on the CPU, with loops that seem to take long."""
+
+    def __init__(self, text, **names):
+        self.course = Course(test_loops.FakeMeter(), {"mode": "peak-stable", "steps": 3, "budget_seconds": 60})
+        self.course.abridger = Abridger(torch, lambda: False)
+        # Not a whole number, which would be one of the counters that are looked for.
+        self.forwards = 0.0
+        before = attach._course
+        attach._course = self.course
+        names.update({
+            rewrite.LOOP: attach.loop, rewrite.GOES_ON: attach.goes_on, rewrite.OVER: attach.over, rewrite.NOW: attach.now,
+            "torch": torch, "Net": self.net(), "Images": Images, "DataLoader": torch.utils.data.DataLoader,
+            "stepped": self.stepped,
+        })  # fmt: skip
+        self.names = names
+        try:
+            exec(rewrite.instrument(textwrap.dedent(text), __file__), names)
+        finally:
+            attach._course = before
+
+    def stepped(self):
+        self.course.ran_backward()
+        self.course.stepped()
+
+    def net(program):
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(4, 8)
+
+            def forward(self, x):
+                program.forwards += 1.0
+                time.sleep(0.001)
+                return self.inner(x)
+
+        return Net
+
+
+class Images(torch.utils.data.Dataset if torch is not None else object):
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return torch.zeros(4), i % 10
+
+
+WAYS = {
+    "a list": ("feats = []", "feats.append(net(x))", "torch.cat(feats)"),
+    "a list that is extended": ("feats = []", "feats.extend(net(x))", "torch.stack(feats)"),
+    "a dictionary": ("feats = {}", "feats[len(feats)] = net(x)", "torch.cat(list(feats.values()))"),
+    "a tuple": ("feats = ()", "feats += (net(x),)", "torch.cat(feats)"),
+    "a tensor": ("feats = torch.empty(0, 8)", "feats = torch.cat([feats, net(x)])", "feats"),
+    "a nested list": ("feats = {'a': []}", "feats['a'].append({'z': net(x)})", "torch.cat([one['z'] for one in feats['a']])"),
+    "a count": ("n = 0", "net(x); n += len(x)", "torch.empty(n, 8)"),
+    "labels": ("ys = []", "net(x); ys.extend(y.tolist())", "torch.empty(len(ys), 8)"),
+}
+
+
+@unittest.skipUnless(torch is not None, "needs torch")
+class Collected(unittest.TestCase):
+    def setUp(self):
+        plain, Loop.pace = Loop.pace, test_loops.slow
+        self.addCleanup(setattr, Loop, "pace", plain)
+
+    def collected(self, before, body, after, rows=203):
+        program = Program(
+            f"""
+            net = Net().eval()
+            {before}
+            with torch.no_grad():
+                for x, y in DataLoader(Images({rows}), batch_size=2):
+                    {body}
+                out = {after}
+            """
+        )
+        return program, tuple(program.names["out"].shape)
+
+    def test_each_way_of_collecting_leaves_what_the_whole_loop_leaves(self):
+        for name, way in WAYS.items():
+            with self.subTest(name):
+                program, shape = self.collected(*way)
+                self.assertEqual(shape, (203, 8))
+                self.assertLess(program.forwards, 30, "computations were left out")
+                self.assertEqual(program.course.as_list(), [])
+
+    def test_comprehensions_and_generators(self):
+        for text in (
+            "out = torch.cat([net(x) for x, y in loader])",
+            "out = torch.cat(list(net(x) for x, y in loader))",
+            "out = torch.cat(list({i: net(x) for i, (x, y) in enumerate(loader)}.values()))",
+            "def rows():\n    for x, y in loader:\n        yield net(x)\nout = torch.cat(list(rows()))",
+            "out = []\nit = iter(loader)\nwhile (b := next(it, None)) is not None:\n    stepped()\n    out.append(net(b[0]))\nout = torch.cat(out)",
+        ):
+            with self.subTest(text):
+                text = "net = Net().eval()\nloader = DataLoader(Images(203), batch_size=2)\ntorch.set_grad_enabled(False)\n" + text
+                try:
+                    program = Program(text)
+                finally:
+                    torch.set_grad_enabled(True)
+                self.assertEqual(program.names["out"].shape, (203, 8))
+                self.assertLess(program.forwards, 30)
+
+    def test_a_hook_that_collects_is_called_in_each_iteration(self):
+        program, _ = self.collected(
+            "rows = []; net.inner.register_forward_hook(lambda module, given, out: rows.append(out))", "net(x)", "torch.cat(rows)"
+        )
+        self.assertEqual(program.names["out"].shape, (203, 8))
+
+    def test_training_keeps_its_gradients_and_collects(self):
+        program = Program(
+            """
+            net = Net()
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            opt.register_step_post_hook(lambda *_: stepped())
+            feats, losses = [], []
+            for x, y in DataLoader(Images(203), batch_size=2):
+                z = net(x)
+                z += 1
+                loss = z.mean()
+                opt.zero_grad(); loss.backward(); opt.step()
+                feats.append(z.detach()); losses.append(loss.item())
+            """
+        )
+        self.assertEqual(torch.cat(program.names["feats"]).shape, (203, 8))
+        self.assertEqual(len(program.names["losses"]), 102)
+        self.assertLess(program.forwards, 30)
+        self.assertIsNotNone(program.names["net"].inner.weight.grad)
+        self.assertEqual(program.course.steps + program.course.skipped_steps, 102)
+        self.assertNotIn("step", vars(program.names["opt"]))
+
+    def test_epochs_that_collect_are_all_made(self):
+        program = Program(
+            """
+            net = Net()
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            opt.register_step_post_hook(lambda *_: stepped())
+            feats = []
+            for epoch in range(6):
+                for x, y in DataLoader(Images(203), batch_size=2):
+                    z = net(x)
+                    opt.zero_grad(); z.mean().backward(); opt.step()
+                    feats.append(z.detach())
+            """
+        )
+        self.assertEqual(torch.cat(program.names["feats"]).shape, (6 * 203, 8))
+        self.assertLess(program.forwards, 120)
+
+    def test_a_body_that_keeps_elsewhere_is_not_abridged(self):
+        # What a module keeps behind its own back is seen as growth that an abridged iteration lacks.
+        program = Program(
+            """
+            net = Net().eval()
+            hidden = []
+            class Sly(torch.nn.Module):
+                def forward(self, x):
+                    hidden.append(net(x))
+                    return x
+            sly = Sly()
+            with torch.no_grad():
+                for x, y in DataLoader(Images(203), batch_size=2):
+                    sly(x)
+                out = torch.cat(hidden)
+            """
+        )
+        rows = len(program.names["out"])
+        self.assertTrue(rows == 203 or program.course.cut_short, "%d rows and no word of it" % rows)
+
+    def test_what_a_loop_without_results_does_is_cut(self):
+        program = Program(
+            """
+            net = Net().eval()
+            def run(loader):
+                with torch.no_grad():
+                    for x, y in loader:
+                        net(x)
+            run(DataLoader(Images(2003), batch_size=2))
+            """
+        )
+        self.assertLess(program.forwards, 30)
+        (found,) = program.course.as_list()
+        self.assertTrue(found["shortened"])
+
+
+if __name__ == "__main__":
+    unittest.main()
