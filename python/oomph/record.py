@@ -284,7 +284,11 @@ class Record:
             # An exception of the program's may fail at its own text.
             message = ""
         read_at = self._read_before(error.__traceback__)
-        self.failure = {"kind": type(error).__name__, "message": message, "site": site, "read_at": read_at}
+        abridger = self.course.abridger if self.course is not None else None
+        abridged = abridger.interrupted_in(error.__traceback__) if abridger is not None else None
+        self.failure = {
+            "kind": type(error).__name__, "message": message, "site": site, "read_at": read_at, "abridged": abridged,
+        }  # fmt: skip
 
     def note_read(self, frame: FrameType | None) -> None:
         """Remember that the code of a frame read a value back that was never computed."""

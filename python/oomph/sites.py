@@ -18,7 +18,7 @@ from oomph import module_path, notebook
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import FrameType, TracebackType
+    from types import CodeType, FrameType, TracebackType
     from typing import Literal
 
     from oomph._protocol import HookSite, Phase
@@ -129,6 +129,11 @@ def site_of_frame(frame: FrameType | None) -> HookSite | None:
             return _site(frame.f_code, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def site_of_line(code: CodeType, line: int) -> HookSite:
+    """A line of a function, in the form of docs/internals/run-folder.md."""
+    return _site(code, line)
 
 
 def library_site_of_frame(frame: FrameType | None) -> HookSite | None:

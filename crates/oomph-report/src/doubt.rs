@@ -57,6 +57,9 @@ pub struct Fault {
     /// not the cause.
     #[serde(default)]
     pub read_at: Option<Site>,
+    /// The loop whose iterations oomph had abridged when the program failed in one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abridged: Option<Site>,
 }
 
 /// The memory of the host that ran out, which says nothing of the card.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 
+from oomph import sites
 from oomph.looking import attribute
 from oomph.loops import census
 from oomph.loops.loop import EPOCHS, WhileLoop
@@ -19,7 +20,9 @@ from oomph.loops.stubs import LEARNING, REAL, Stubs
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType, TracebackType
 
+    from oomph._protocol import HookSite
     from oomph._types import Torch
     from oomph.loops.census import Path
     from oomph.loops.course import Course
@@ -46,6 +49,8 @@ class Abridger:
         self.torch = torch
         self._compiling = compiling
         self._busy: Abridged | None = None
+        self._interrupted: tuple[str, int, int] | None = None
+        """The loop that was left while computations were replaced: its file, its line, and the frame that it was left in."""
 
     def begin(self, course: Course, loop: Loop, rate: float) -> Abridged | None:
         """Begin to abridge a loop whose iterations leave `rate` bytes each on the card; None where that is not possible."""
@@ -60,9 +65,24 @@ class Abridger:
         """Count what the program keeps, at the end of an iteration of a loop."""
         loop.kept.look(census.count(sys._getframe(1), self.torch.Tensor, self.torch.nn.Module), loop.iterations())
 
-    def ended(self) -> None:
-        """The loop that was abridged has ended, or goes on as it was."""
+    def ended(self, loop: Loop, replaced: bool) -> None:
+        """The loop that was abridged has ended, or goes on as it was; `replaced` says that it was left in the middle."""
         self._busy = None
+        self._interrupted = None
+        if replaced:
+            frame: FrameType | None = sys._getframe(1)
+            while frame is not None and frame.f_code.co_filename != loop.file:
+                frame = frame.f_back
+            self._interrupted = loop.file, loop.line, id(frame)
+
+    def interrupted_in(self, traceback: TracebackType | None) -> HookSite | None:
+        """The loop in whose abridged iteration an error was raised; None where it was raised elsewhere."""
+        while traceback is not None and self._interrupted is not None:
+            _, line, frame = self._interrupted
+            if id(traceback.tb_frame) == frame:
+                return sites.site_of_line(traceback.tb_frame.f_code, line)
+            traceback = traceback.tb_next
+        return None
 
     @property
     def replaces(self) -> bool:
@@ -105,9 +125,11 @@ class Abridged:
         self._held = self._refreshed = self._read(reset=True)
         self._window.clear()
         self._transient = 0
+        self._largest = loop.largest
         self._epochs = loop.kind == EPOCHS
         self.done = False
         """All went well, and the rest of the loop runs as it was."""
+        stubs.loaders.sized = self.next_is_of
         stubs.begin()
         if self._epochs:
             # What is left of the epoch before is what a whole one leaves; its calls are remembered as they come.
@@ -148,6 +170,13 @@ class Abridged:
         self.done = self._is_as_whole() and left <= 1
         self._at = time.process_time()
         return not self.done and self._is_as_whole() and left * self._seconds / self._ran <= self._limit
+
+    def next_is_of(self, size: int) -> None:
+        """The next iteration has a batch of `size` elements: one that is larger than all before runs with everything."""
+        if size > self._largest and not self._epochs:
+            self._largest = size
+            if self.replaces:
+                self._run()
 
     # -- whole iterations at the beginning -----------------------------------------------------------------------------
 
@@ -236,8 +265,9 @@ class Abridged:
 
     def end(self) -> bool:
         """The loop has ended, or goes on as it was; say whether its last iterations had begun."""
+        left_in_the_middle = self.replaces and self._left() != 0
         self.replaces = False
         self._course.meter.close(self._window)
         self._stubs.end()
-        self._abridger.ended()
+        self._abridger.ended(self._loop, left_in_the_middle)
         return self._ends

@@ -33,15 +33,17 @@ MODULE_INTERNALS = frozenset((
 ))  # fmt: skip
 _MACHINERY = ("oomph.", "torch.utils.data.", "torch.optim.", "torch.amp.", "torch.cuda.", "multiprocessing.", "threading", "queue", "logging", "tqdm.")
 """Where classes come from whose objects keep no results: loaders, optimizers, progress bars."""
-_SKIPPED = (str, bytes, float, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
+_SKIPPED = (float, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
 
 
 class Seen:
     """The size of one thing."""
 
-    __slots__ = ("size", "data", "number")
+    __slots__ = ("size", "data", "number", "bare")
 
-    def __init__(self, size: int, data: bool, number: bool = False) -> None:
+    def __init__(self, size: int, data: bool, number: bool = False, bare: bool = False) -> None:
+        self.bare = bare
+        """Whether it is an array, and not a container: a larger one may be a larger batch."""
         self.size = size
         """Members of a container, elements of an array, or the value of a counter."""
         self.data = data
@@ -93,13 +95,16 @@ class _Count:
         if kind is int:
             self.found[path] = Seen(value, False, number=True)
             return
+        if kind is str or kind is bytes:
+            self.found[path] = Seen(len(value), False)
+            return
         if issubclass(kind, _SKIPPED) or kind is bool or self._left <= 0 or id(value) in self._seen:
             return
         self._left -= 1
         self._seen.add(id(value))
         if issubclass(kind, self._tensor):
             if value.dim():
-                self.found[path] = Seen(value.numel(), True)
+                self.found[path] = Seen(value.numel(), True, bare=True)
         elif issubclass(kind, (list, tuple, dict, set, frozenset)) or kind.__name__ == "deque":
             self._container(value, path, depth)
         elif issubclass(kind, types.FunctionType):
@@ -108,7 +113,7 @@ class _Count:
             self._look(value.__self__, path, depth)
         elif _shape_of(value):
             # Arrays and frames of any library.
-            self.found[path] = Seen(_product(_shape_of(value)), True)
+            self.found[path] = Seen(_product(_shape_of(value)), True, bare=True)
         else:
             self._attributes(value, path, depth)
 
@@ -195,6 +200,7 @@ class Growth:
         self._last: dict[Path, int] = {}
         """By how much each thing grew in the last iteration."""
         self._shrank: set[Path] = set()
+        self._stayed: set[Path] = set()
         self._at = -1
         self.counts = 0
 
@@ -211,11 +217,13 @@ class Growth:
             for path, now in found.items():
                 before = self._before.get(path)
                 if before is None:
-                    # It appeared: a variable of the loop's body, or a collection that began only now.
-                    self._first.setdefault(path, Seen(0, now.data, now.number))
+                    # It appeared: a variable of the loop's body, or a collection that begins only now.
+                    self._first.setdefault(path, now)
                 elif now.size < before.size:
                     self._shrank.add(path)
-                elif now.size > before.size and follows:
+                elif now.size == before.size:
+                    self._stayed.add(path)
+                elif follows:
                     self._last[path] = now.size - before.size
         self._before = found
 
@@ -234,8 +242,10 @@ class Growth:
     def _grown(self):
         for path, seen in self._before.items():
             first = (self._first or {}).get(path)
-            if first is not None and seen.size > first.size and path not in self._shrank:
-                yield path, seen
+            if first is None or seen.size <= first.size or path in self._shrank or seen.bare and path in self._stayed:
+                # What is joined to an array is joined in each iteration; batches are larger now and then.
+                continue
+            yield path, seen
 
 
 def shown(path: Path) -> str:

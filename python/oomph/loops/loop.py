@@ -52,6 +52,8 @@ class Loop:
     """Whether its results go where nobody can look: into a list that is being made, or to who asks a generator."""
     varied = False
     """Whether its batches differ in their shapes."""
+    largest = 0
+    """Elements of the largest batch, as far as they were seen."""
 
     def __init__(self, course: Course, file: str, line: int) -> None:
         self.course = course
@@ -141,13 +143,15 @@ class Loop:
             return True
         grown = self.kept.grown().values()
         if trains:
-            # A loss or a time of each step is small, whatever their number.
-            return any(seen.data for seen in grown)
+            # A loss or a time of each step is small, whatever their number; a batch may be larger than the one before.
+            return any(seen.data and not (seen.bare and self.varied) for seen in grown)
         return bool(grown) or bool(self.kept.counters())
 
     def collected(self) -> str | None:
         """The name of data that it collects; None where there is none, or it has no name."""
-        paths = [path for path, seen in self.kept.grown().items() if seen.data]
+        trains = bool(self.training or self.epochs)
+        grown = self.kept.grown().items()
+        paths = [path for path, seen in grown if seen.data and not (seen.bare and self.varied and trains)]
         return shown(min(paths, key=len)) if paths else None
 
     def is_shortened(self) -> bool:
@@ -173,7 +177,8 @@ class ForLoop(Loop):
         self._values: range | None = None
         self._seen: dict[tuple[bool, ...], bool] = {}
         self._over = False
-        self._largest = 0
+        self.largest = 0
+        """Elements of the largest batch."""
         self._skim: Skim | None = None
         self._shapes: list[Any] | None = None
 
@@ -197,13 +202,15 @@ class ForLoop(Loop):
         except StopIteration:
             self._end()
             raise
-        if self.abridged is None:
-            if self.progress is None or self.total is None:
-                self._largest = max(self._largest, size_of(found))
-            if self.progress is not None and not self.varied:
-                shapes = shapes_of(found)
-                self.varied = self._shapes is not None and shapes != self._shapes
-                self._shapes = shapes
+        if self.abridged is not None:
+            if self.varied or self.total is None:
+                self.abridged.next_is_of(size_of(found))
+            return found
+        self.largest = max(self.largest, size_of(found))
+        if self.progress is not None and not self.varied:
+            shapes = shapes_of(found)
+            self.varied = self._shapes is not None and shapes != self._shapes
+            self._shapes = shapes
         return found
 
     def length(self) -> int | None:
@@ -263,9 +270,9 @@ class ForLoop(Loop):
     def _larger(self):
         """The next batch that is larger than all before it, in a list, where nobody knows how many there are; or None."""
         if self._skim is None:
-            if self.total is not None or not self._largest or not self.course.may_skim(self):
+            if self.total is not None or not self.largest or not self.course.may_skim(self):
                 return None
-            self._skim = Skim(self._source, self._largest)
+            self._skim = Skim(self._source, self.largest)
         larger = self._skim.next_larger()
         passed = self._skim.passed
         self.course.skip(self, passed)

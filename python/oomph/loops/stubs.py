@@ -1,6 +1,7 @@
-"""Replaces what is dear in an iteration by what it gave before: calls of modules, backward passes, optimizer steps, batches.
+"""Replaces what is dear in an iteration by what it gave before: calls of modules, optimizer steps, batches.
 
-Everything else of the loop's body runs, so that it leaves behind what it would have left. A call of a module is replaced
+Everything else of the loop's body runs, so that it leaves behind what it would have left; a backward pass has then little to
+go through. A call of a module is replaced
 where an equal one was seen that changed nothing but its result; the others run, and their parts are replaced.
 """
 
@@ -12,6 +13,7 @@ import threading
 
 from oomph.looking import attribute
 from oomph.loops.census import MODULE_INTERNALS
+from oomph.loops.skim import size_of
 from oomph.loops.results import CannotRemember, Result
 
 TYPE_CHECKING = False
@@ -50,7 +52,6 @@ class Stubs:
         """Stand in place; calls run and are remembered."""
         self.mode = LEARNING
         self._watch_modules()
-        self._watch_backward()
         self._watch_optimizers()
         self.loaders.attach(self._undo, lambda: self.mode)
 
@@ -202,29 +203,7 @@ class Stubs:
             return [self._size(one, depth + 1) for one in list(names.values())]
         return 0
 
-    # -- backward passes and optimizers ------------------------------------------------------------------------------------
-
-    def _watch_backward(self):
-        autograd = self._torch.autograd
-        original = getattr(autograd, "_engine_run_backward", None)
-        if original is None:
-            return
-        stubs = self
-
-        @functools.wraps(original)
-        def run_backward(*args, **kwargs):
-            if stubs.mode is REPLACING and kwargs.get("accumulate_grad"):
-                # The gradients are there, from the last pass that ran.
-                return ()
-            return original(*args, **kwargs)
-
-        autograd._engine_run_backward = autograd.graph._engine_run_backward = run_backward
-
-        def undo():
-            if autograd._engine_run_backward is run_backward:
-                autograd._engine_run_backward = autograd.graph._engine_run_backward = original
-
-        self._undo.append(undo)
+    # -- optimizers -------------------------------------------------------------------------------------------------------
 
     def _watch_optimizers(self):
         # Not an attribute of torch.optim: the package deletes the names of its submodules.
@@ -300,6 +279,8 @@ class Loaders:
         self._shapes: dict[Any, Any] = {}
         self._vary: set[Any] = set()
         self._left: dict[int, int] = {}
+        self.sized: Callable[[int], None] = lambda size: None
+        """Is told the size of each batch that was loaded, before a loop has it."""
 
     def attach(self, undo: list[Callable[[], object]], mode: Callable[[], str]) -> None:
         """Stand between loops and loaders."""
@@ -314,12 +295,13 @@ class Loaders:
         def __next__(self):
             now = mode()
             key = loaders.key_of(self) if now != OFF else None
-            if key is None:
-                return original(self)
-            if now != LEARNING and key in loaders._batches and key not in loaders._vary:
+            if now != LEARNING and key is not None and key in loaders._batches and key not in loaders._vary:
                 return loaders.again(self, key)
             batch = original(self)
-            loaders.remember(self, key, batch)
+            if key is not None:
+                loaders.remember(self, key, batch)
+            if now != OFF:
+                loaders.sized(size_of(batch))
             return batch
 
         iterator.__next__ = __next__

@@ -88,7 +88,9 @@ pub(super) fn fault(page: &mut Page, fault: &Fault) {
     if let Some(file) = &fault.static_runtime {
         return statics::print(page, file, &fault.message);
     }
-    let why = if fault.read_at.is_some() {
+    let why = if fault.abridged.is_some() {
+        " it failed in a loop that oomph had shortened"
+    } else if fault.read_at.is_some() {
         " it ended itself by a value that was never computed"
     } else if fault.asked.is_empty() {
         " it failed after an answer that a real driver would not have given"
@@ -102,6 +104,12 @@ pub(super) fn fault(page: &mut Page, fault: &Fault) {
     }
     if !fault.message.is_empty() {
         page.paragraph(2, 4, &[(Ink::Strong, "error"), (Ink::Plain, &format!(" {}", clean(&fault.message)))]);
+    }
+    if let Some(site) = &fault.abridged {
+        let text = format!(" {}: its results were stand-ins of those before", place(site).trim_start());
+        page.paragraph(2, 4, &[(Ink::Strong, "loop"), (Ink::Plain, &text)]);
+        page.paragraph(2, 4, &[(Ink::Plain, "--until-exit runs all of it; please report these lines with the version of oomph")]);
+        return;
     }
     if let Some(site) = &fault.read_at {
         let text = format!(" {}: what the virtual GPU computes reads as zero", place(site).trim_start());

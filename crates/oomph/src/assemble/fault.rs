@@ -38,15 +38,16 @@ pub(super) fn of(run: &Observation) -> Option<Fault> {
     let asked: Vec<String> = run.ledger.unsupported_calls().into_iter().map(str::to_owned).collect();
     let failure = run.hooks.reports.iter().find_map(|hook| hook.failure.as_ref());
     let read_at = failure.and_then(|failure| failure.read_at.as_ref()).map(super::site_of);
+    let abridged = failure.and_then(|failure| failure.abridged.as_ref()).map(super::site_of);
     let words = failure.map(|failure| failure.message.to_lowercase()).unwrap_or_default();
     let says = |known: &[&str]| known.iter().any(|word| words.contains(word));
     let to_blame = match failure {
         // An exception that has nothing to do with CUDA is the program's own, whatever it called before.
         Some(_) => {
-            read_at.is_some() || says(&REFUSALS) || words.contains(OURS) || (!asked.is_empty() && says(&OF_CUDA))
+            read_at.is_some() || abridged.is_some() || says(&REFUSALS) || words.contains(OURS) || (!asked.is_empty() && says(&OF_CUDA))
         }
         // A program of machine code, or one that left by a signal, does not say.
         None => !asked.is_empty(),
     };
-    to_blame.then(|| Fault { asked, message: run.exception().unwrap_or_default(), static_runtime: None, read_at })
+    to_blame.then(|| Fault { asked, message: run.exception().unwrap_or_default(), static_runtime: None, read_at, abridged })
 }
