@@ -335,6 +335,7 @@ HookEngine = TypedDict(
 HookFailure = TypedDict(
     "HookFailure",
     {
+        "abridged": "Union[HookSite, None]",
         "kind": "str",
         "message": "str",
         "read_at": "Union[HookSite, None]",

@@ -26,6 +26,8 @@ mod calls;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod check;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod composed;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod device_log;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod distributed;
@@ -115,6 +117,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(what_if::trials());
     trials.extend(doubt::trials());
     trials.extend(needs::trials());
+    trials.extend(composed::trials());
     trials.extend(owners::trials());
     trials.extend(frameworks::trials());
     trials.extend(numba::trials());

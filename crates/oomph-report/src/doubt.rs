@@ -57,8 +57,8 @@ pub struct Fault {
     /// not the cause.
     #[serde(default)]
     pub read_at: Option<Site>,
-    /// The loop whose iterations oomph had abridged when the program failed in one of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The loop whose iterations oomph had abridged when the program failed in one of them; `null` where that is not the cause.
+    #[serde(default)]
     pub abridged: Option<Site>,
 }
 

@@ -340,7 +340,6 @@ pub struct HookFailure {
     /// The user's line where a value was read that was never computed, if the function that raised the exception read one.
     pub read_at: Option<HookSite>,
     /// The loop whose iterations were abridged when it was raised in one of them: their results are stand-ins.
-    #[serde(default)]
     pub abridged: Option<HookSite>,
 }
 
