@@ -80,7 +80,10 @@ STORES = {
     "deque": ("rows = collections.deque()", "rows.append({z}.cpu())", "torch.cat(list(rows)).to(device)"),
     "numpy": ("rows = []", "rows.append({z}.cpu().numpy())", "torch.from_numpy(np.concatenate(rows)).to(device)"),
     "joined": ("rows = None", "z = {z}; rows = z if rows is None else torch.cat([rows, z])", "rows"),
-    "buffer": ("rows = torch.empty({n}, {width} * 16, device=device); at = 0", "z = {z}; rows[at:at + len(z)] = z; at += len(z)", "rows[:at]"),
+    "buffer": (
+        "rows = torch.empty({n}, {width} * 16, device=device); at = 0", "z = {z}; rows[at:at + len(z)] = z; at += len(z)",
+        "rows[:at]",
+    ),
     "tuple": ("rows = ()", "rows += ({z},)", "torch.cat(rows)"),
     "half": ("rows = []", "rows.append({z}.half())", "torch.cat(rows).float()"),
     "attribute": ("class Store: pass\n    store = Store(); store.rows = []", "store.rows.append({z})", "torch.cat(store.rows)"),
@@ -191,7 +194,8 @@ class Composer:
         kept = {"numbers": "history.append(loss.item())", "losses": "history.append(loss.detach())",
                 "features": "kept.append(z.detach()%s)" % pick(["", ".cpu()", "[:4]"])}
         body += [kept[keeps]] if keeps in kept else []
-        self.say("history, kept = [], []\nloader = load(%d)\nfor epoch in range(%d):\n    model.train()" % (pick([640, 1000]), pick([1, 2, 3])))
+        self.say("history, kept = [], []\nloader = load(%d)" % pick([640, 1000]))
+        self.say("for epoch in range(%d):\n    model.train()" % pick([1, 2, 3]))
         self.loop(body, "loader", 4)
         if keeps == "losses":
             self.say("    print(epoch, torch.stack(history).mean().item())")

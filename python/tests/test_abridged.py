@@ -18,6 +18,10 @@ except ImportError:
     torch = None
 
 
+program_of = []
+"""The program that runs."""
+
+
 class Program:
     """Runs an instrumented program on the CPU, with loops that seem to take long."""
 
@@ -34,6 +38,7 @@ class Program:
             "stepped": self.stepped,
         })  # fmt: skip
         self.names = names
+        program_of[:] = [self]
         try:
             exec(rewrite.instrument(textwrap.dedent(text), __file__), names)
         finally:
@@ -188,6 +193,32 @@ class Collected(unittest.TestCase):
         )
         rows = len(program.names["out"])
         self.assertTrue(rows == 203 or program.course.cut_short, "%d rows and no word of it" % rows)
+
+    def test_a_loop_that_is_left_leaves_the_program_to_torch(self):
+        for leaves in ("if len(feats) == 60: break", "if len(feats) == 60: raise KeyError(60)"):
+            with self.subTest(leaves):
+                program = Program(
+                    f"""
+                    net = Net()
+                    feats = []
+                    def run():
+                        for x, y in DataLoader(Images(203), batch_size=2):
+                            feats.append(net(x))
+                            {leaves}
+                    try:
+                        run()
+                    except KeyError as error:
+                        seen = interrupted(error.__traceback__)
+                    before = calls()
+                    net(torch.zeros(2, 4))
+                    called = calls() - before
+                    """,
+                    interrupted=lambda traceback: program_of[0].course.abridger.interrupted_in(traceback),
+                    calls=lambda: program_of[0].forwards,
+                )
+                self.assertEqual(program.names["called"], 1)
+                if "raise" in leaves:
+                    self.assertEqual(program.names["seen"]["line"], 5)
 
     def test_what_a_loop_without_results_does_is_cut(self):
         program = Program(

@@ -165,7 +165,7 @@ class Abridged:
         self._abridger.look(loop)
         self._course.skip(loop, 1)
         self._ran += 1
-        left = loop.remaining()
+        left = loop.remaining() or 0
         # The last epoch runs as the first ones did, because memory is then the most.
         self.done = self._is_as_whole() and left <= 1
         self._at = time.process_time()

@@ -39,7 +39,7 @@ def loop(
 
     `hands_out` says that it is one of a comprehension, whose results lie in a list that has no name yet.
     """
-    if not _is_followed():
+    if _course is None or not _is_followed():
         return iterable
     code = sys._getframe(1).f_code
     made = ForLoop(_course, iterable, code.co_filename, line, distinct)

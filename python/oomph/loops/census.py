@@ -7,6 +7,7 @@ modules, in attributes, in what functions share, in containers, on the host or o
 
 from __future__ import annotations
 
+import functools
 import types
 
 from oomph import sites
@@ -16,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Hashable
     from types import FrameType
-    from typing import Any
 
     Path = tuple[Hashable, ...]
 
@@ -31,7 +31,10 @@ MODULE_INTERNALS = frozenset((
     "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks", "training",
 ))  # fmt: skip
-_MACHINERY = ("oomph.", "torch.utils.data.", "torch.optim.", "torch.amp.", "torch.cuda.", "multiprocessing.", "threading", "queue", "logging", "tqdm.")
+_MACHINERY = (
+    "oomph.", "torch.utils.data.", "torch.optim.", "torch.amp.", "torch.cuda.", "multiprocessing.", "threading", "queue",
+    "logging", "tqdm.",
+)  # fmt: skip
 """Where classes come from whose objects keep no results: loaders, optimizers, progress bars."""
 _SKIPPED = (float, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
 
@@ -73,8 +76,7 @@ class _Count:
             if first and not sites.is_own_file(code.co_filename) or sites.is_user_file(code.co_filename):
                 first = False
                 if has_own_names(code):
-                    where = code.co_filename, code.co_name
-                    with_locals(frame, lambda names, where=where: self._names(names, where))
+                    with_locals(frame, functools.partial(self._names, where=(code.co_filename, code.co_name)))
                 if id(frame.f_globals) not in spaces and (sites.is_user_file(code.co_filename) or not has_own_names(code)):
                     spaces.add(id(frame.f_globals))
                     self._names(frame.f_globals, (code.co_filename, ""))

@@ -12,7 +12,7 @@ from oomph.loops.skim import Skim, shapes_of, size_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Iterator
     from typing import Any
 
     from oomph.loops.abridged import Abridged
@@ -182,8 +182,8 @@ class ForLoop(Loop):
         self._skim: Skim | None = None
         self._shapes: list[Any] | None = None
 
-    def __iter__(self) -> ForLoop:
-        return self
+    def __iter__(self) -> Iterator[Any]:
+        return _Handle(self)
 
     def __next__(self) -> Any:
         if self._over:
@@ -293,10 +293,29 @@ class ForLoop(Loop):
             if self.began:
                 self.course.end(self)
 
+    def left(self) -> None:
+        """The loop has been left: at its end, or by `break`, `return` or an exception in its body."""
+        self._end()
+
+
+class _Handle:
+    """What a `for` holds while it goes on: nobody else does, so that it goes when the loop is left, however that is."""
+
+    __slots__ = ("_loop", "_next")
+
+    def __init__(self, loop: ForLoop) -> None:
+        self._loop = loop
+        self._next = loop.__next__
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._next()
+
     def __del__(self) -> None:
-        # The body has left the loop by `break`, `return` or an exception.
         try:
-            self._end()
+            self._loop.left()
         except Exception:
             # Python prints what `__del__` raises, at a time when the interpreter may be ending.
             pass

@@ -264,7 +264,7 @@ def _joined(torch):
     global _made_function
     if _made_function is None:
 
-        class Remembered(torch.autograd.Function):
+        class Remembered(torch.autograd.Function):  # type: ignore[name-defined]
             @staticmethod
             def forward(ctx, anchor, result, given):
                 tensors = result.tensors(given)

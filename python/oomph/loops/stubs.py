@@ -13,15 +13,15 @@ import threading
 
 from oomph.looking import attribute
 from oomph.loops.census import MODULE_INTERNALS
-from oomph.loops.skim import size_of
 from oomph.loops.results import CannotRemember, Result
+from oomph.loops.skim import size_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from oomph._types import Model, Optimizer, Tensor, Torch
+    from oomph._types import Optimizer, Tensor, Torch
 
 OFF, LEARNING, REPLACING, REAL = "off", "learning", "replacing", "real"
 """What happens to calls: nothing; they run and are remembered; they are replaced; they run while batches are replaced."""
@@ -218,10 +218,9 @@ class Stubs:
                     self._still(optimizer)
 
         self._undo.append(register(oomph_stubs).remove)
-        for module, name in (("torch.amp.grad_scaler", "GradScaler"),):
-            scaler = getattr(sys.modules.get(module), name, None)
-            if scaler is not None:
-                self._watch_scaler(scaler)
+        scaler = getattr(sys.modules.get("torch.amp.grad_scaler"), "GradScaler", None)
+        if scaler is not None:
+            self._watch_scaler(scaler)
 
     def _still(self, optimizer: Optimizer) -> None:
         """An optimizer makes no step: its gradients stay as they are."""
@@ -248,15 +247,16 @@ class Stubs:
     def _watch_scaler(self, scaler):
         for name in ("step", "unscale_", "update"):
             original = scaler.__dict__.get(name)
-            if original is None:
-                continue
+            if original is not None:
+                setattr(scaler, name, self._unless_replaced(original))
+                self._undo.append(functools.partial(setattr, scaler, name, original))
 
-            def instead(self, *args, _original=original, **kwargs):
-                return None if stubs.mode is REPLACING else _original(self, *args, **kwargs)
+    def _unless_replaced(self, original):
+        @functools.wraps(original)
+        def instead(scaler, *args, **kwargs):
+            return None if self.mode is REPLACING else original(scaler, *args, **kwargs)
 
-            stubs = self
-            setattr(scaler, name, functools.update_wrapper(instead, original))
-            self._undo.append(functools.partial(setattr, scaler, name, original))
+        return instead
 
 
 _ABSENT = object()
