@@ -1,4 +1,7 @@
-"""Training data comes from two DataLoader workers, forked or spawned, through pinned memory."""
+"""Training data comes from two DataLoader workers, forked or spawned, through a collate function and pinned memory.
+
+A batch is larger than what the virtual GPU copies; its labels are not.
+"""
 
 import argparse
 import os
@@ -19,7 +22,12 @@ class Images(Dataset):
 
     def __getitem__(self, index):
         assert get_worker_info() is not None
-        return torch.full((3, 64, 64), float(index)), index % 10, os.getpid()
+        return torch.full((3, 96, 96), float(index)), index % 10, os.getpid()
+
+
+def stacked(samples):
+    images, labels, pids = zip(*samples)
+    return torch.stack(images), torch.tensor(labels), torch.tensor(pids)
 
 
 def main():
@@ -29,11 +37,12 @@ def main():
     args = parser.parse_args()
 
     model = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)).to(device())
-    model(torch.zeros(1, 3, 64, 64, device=device()))
+    model(torch.zeros(1, 3, 96, 96, device=device()))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(
         Images(80),
         batch_size=16,
+        collate_fn=stacked,
         num_workers=args.workers,
         multiprocessing_context=args.start,
         pin_memory=torch.cuda.is_available(),
