@@ -46,6 +46,7 @@ mod installer;
 mod interrupts;
 mod lease;
 mod newer_cudnn;
+mod own_time;
 mod permissions;
 #[cfg(target_os = "linux")]
 mod places;
@@ -82,6 +83,7 @@ pub use oomph_private::{Written, WrittenFile};
 pub use oomph_protocol::device as activity;
 pub use oomph_protocol::hook::*;
 pub use oomph_protocol::{LimitScales, LoopKind, Moment, Phase, RemedyState, Stopped};
+pub use own_time::{Limits, OwnLimit};
 pub use prepare::{Prepared, Request, prepare};
 pub use private::WriteFloor;
 pub use program::{ProgramKind, find_program};

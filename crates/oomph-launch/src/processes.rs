@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
+use crate::own_time::OwnTime;
+
 /// How often `/proc` is read while processes are ending.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -178,7 +180,7 @@ pub(crate) fn kill_all(main: Option<i32>) {
 }
 
 /// The living processes of a session.
-fn session(leader: i32) -> Vec<i32> {
+pub(crate) fn session(leader: i32) -> Vec<i32> {
     let table = table();
     table.iter().filter(|(_, entry)| entry.session == leader && !entry.dead).map(|(pid, _)| *pid).collect()
 }
@@ -193,10 +195,14 @@ pub(crate) fn signal_session(leader: i32, signal: Signal) {
 /// Ends what is left of a session whose leader has ended, as [`wind_down`] does for a program.
 pub(crate) fn wind_down_session(leader: i32) {
     for (patience, signal) in WIND_DOWN {
-        let until = Instant::now() + patience;
-        while Instant::now() < until {
-            if session(leader).is_empty() {
+        let mut clock = OwnTime::start_of_a_moment();
+        loop {
+            let living = session(leader);
+            if living.is_empty() {
                 return;
+            }
+            if clock.until(Instant::now(), || living) >= patience {
+                break;
             }
             std::thread::sleep(POLL);
         }
@@ -204,7 +210,7 @@ pub(crate) fn wind_down_session(leader: i32) {
     }
 }
 
-/// How long what a program left may take to end on its own, and what it is sent then.
+/// How long of its own time what a program left may take to end, and what it is sent then.
 const WIND_DOWN: [(Duration, Signal); 2] =
     [(Duration::from_millis(300), Signal::TERM), (Duration::from_millis(700), Signal::KILL)];
 
@@ -213,13 +219,17 @@ const WIND_DOWN: [(Duration, Signal); 2] =
 /// `hurry` is asked between the steps; true means to kill at once.
 pub(crate) fn wind_down(main: Option<i32>, mut hurry: impl FnMut() -> bool) {
     for (patience, signal) in WIND_DOWN {
-        let until = Instant::now() + patience;
-        while Instant::now() < until {
-            if descendants(main).living.is_empty() {
+        let mut clock = OwnTime::start_of_a_moment();
+        loop {
+            let living = descendants(main).living;
+            if living.is_empty() {
                 return;
             }
             if hurry() {
                 return kill_all(main);
+            }
+            if clock.until(Instant::now(), || living) >= patience {
+                break;
             }
             std::thread::sleep(POLL);
         }

@@ -35,8 +35,11 @@ pub struct FixReport {
     pub tried: u64,
     /// Wall time of everything, in seconds.
     pub elapsed_seconds: f64,
-    /// Whether the time was up before everything was tried.
+    /// Whether the time was up, or as many changes were tried as a search may try, before everything was tried.
     pub out_of_time: bool,
+    /// What was left untried then: ids of remedies, with the amount where there is one.
+    #[serde(default)]
+    pub untried: Vec<String>,
     /// What weakens the answer, one sentence each.
     pub warnings: Vec<String>,
     /// The program and its arguments.

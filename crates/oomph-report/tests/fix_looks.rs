@@ -136,6 +136,7 @@ fn found() -> FixReport {
         tried: 7,
         elapsed_seconds: 41.2,
         out_of_time: false,
+        untried: Vec::new(),
         foretold: None,
         warnings: vec![],
         command: vec!["python".into(), "train.py".into()],
@@ -171,6 +172,7 @@ fn where_nothing_fits_the_floor_is_reported() {
             bytes_per_card: Some(11_000 * MIB),
         }),
         out_of_time: true,
+        untried: vec!["activation-offload".into(), "paged-adam-8bit".into()],
         foretold: Some(Foretold {
             remedies: vec!["gradient-checkpointing".into(), "adam-8bit".into()],
             peak_bytes: 23 << 29,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use oomph_explain::snapshot::{self, Options};
 use oomph_gpu::Catalogue;
-use oomph_launch::Output;
+use oomph_launch::{Limits, Output};
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, WriteFloor, render_dry_run};
 
 use crate::assemble::{assemble, used_a_gpu, worst};
@@ -141,10 +141,9 @@ fn first_run(
         changes: &changes,
         cards: &program.cards,
         output,
-        timeout: program.timeout,
+        limits: Limits::of_user(program.timeout),
         history: program.history,
         keep,
-        give_up: None,
         writes: false,
     };
     match whole_pool::instead_of(&first, context, &request, tell) {

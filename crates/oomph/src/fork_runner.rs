@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use oomph_launch::{ForkServer, Forked, ForkedRun, Output, ProgramKind, PythonProgram, RunFolder};
+use oomph_launch::{ForkServer, Forked, ForkedRun, Limits, Output, ProgramKind, PythonProgram, RunFolder};
 use oomph_ledger::{DeviceDescription, Ledger};
 
 use crate::cards::Card;
@@ -81,10 +81,9 @@ impl<'a> ForkRunner<'a> {
             changes: &changes,
             cards,
             output: Output::Discard,
-            timeout: None,
+            limits: Limits::default(),
             history: false,
             keep: None,
-            give_up: None,
             writes: false,
         };
         // What keeps a server from starting keeps a process from starting as well, and says so there.
@@ -120,17 +119,9 @@ impl Runner for ForkRunner<'_> {
             let Some(program) = &PythonProgram::of(&request.changes.command_in(folder.path())) else {
                 return self.context.perform(request);
             };
-            let (output, timeout) = (request.output, request.timeout);
-            let give_up = request.give_up;
-            let run = ForkedRun {
-                program,
-                env: &request.changes.env,
-                folder: &folder,
-                launch: &launch,
-                output,
-                timeout,
-                give_up,
-            };
+            let (output, limits) = (request.output, request.limits);
+            let run =
+                ForkedRun { program, env: &request.changes.env, folder: &folder, launch: &launch, output, limits };
             match serving.server.run(&run) {
                 Ok(Forked::Ran(outcome)) => return RunContext::left_by(&folder, outcome, request.keep),
                 Ok(Forked::NeedsAProcess) => {}

@@ -112,6 +112,7 @@ pub fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observ
         exit_status,
         cut: None,
         elapsed: Duration::from_millis(5100),
+        own: Duration::from_millis(5100),
         stderr_tail: String::new(),
         host_kills: 0,
         host_bytes: Some(24 << 30),

@@ -35,6 +35,8 @@ pub struct Observation {
     pub cut: Option<Cut>,
     /// How long it ran.
     pub elapsed: Duration,
+    /// The same without the time in which other work had its processors.
+    pub own: Duration,
     /// The end of its standard error, where that was captured.
     pub stderr_tail: String,
     /// How many processes the host's kernel has killed meanwhile to get memory.

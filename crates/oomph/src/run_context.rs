@@ -1,12 +1,10 @@
 //! Runs a program: the virtual cards, the run folder, and what is read from it when the program ends.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    CacheDir, Hold, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Pools, Prepared, Problem,
+    CacheDir, Hold, HookConfig, InstallerOutput, Launch, Limits, Network, Outcome, Output, Pools, Prepared, Problem,
     ProgramKind, Request, RunFolder, Runtime, StopMode, handle_signals, host_memory_bytes, missing_libraries,
     nearest_cudnn, prepare,
 };
@@ -55,13 +53,11 @@ pub struct RunRequest<'a> {
     /// Where the program's output goes.
     pub output: Output,
     /// When the launcher ends the run.
-    pub timeout: Option<Duration>,
+    pub limits: Limits<'a>,
     /// Whether it is recorded whose memory it is.
     pub history: bool,
     /// Where the recordings are copied to.
     pub keep: Option<&'a Path>,
-    /// Ends a run of a fork server, as a time that is up would, once this is true.
-    pub give_up: Option<&'a AtomicBool>,
     /// Whether the program may write where it says, if the user allows it: only once, whatever else is tried.
     pub writes: bool,
 }
@@ -144,17 +140,8 @@ impl RunContext {
     /// As of [`Self::perform`].
     pub fn observe(&self, cards: &[Card], output: Output, keep: Option<&Path>) -> Result<Ended> {
         let changes = Changes::none(&self.program.command);
-        let (timeout, history) = (self.program.timeout, self.program.history);
-        self.perform(&RunRequest {
-            changes: &changes,
-            cards,
-            output,
-            timeout,
-            history,
-            keep,
-            give_up: None,
-            writes: true,
-        })
+        let (limits, history) = (Limits::of_user(self.program.timeout), self.program.history);
+        self.perform(&RunRequest { changes: &changes, cards, output, limits, history, keep, writes: true })
     }
 
     /// Runs the program and reads what it left.
@@ -163,7 +150,7 @@ impl RunContext {
     /// When the run cannot be set up, or its books cannot be read.
     pub fn perform(&self, request: &RunRequest<'_>) -> Result<Ended> {
         let (folder, launch) = self.prepare_run(request)?;
-        let outcome = launch.run()?;
+        let outcome = launch.run_within(request.limits.own)?;
         Self::left_by(&folder, outcome, request.keep)
     }
 
@@ -172,7 +159,7 @@ impl RunContext {
     /// # Errors
     /// When the folder cannot be written.
     pub fn prepare_run(&self, request: &RunRequest<'_>) -> Result<(RunFolder, Launch)> {
-        let RunRequest { changes, cards, output, timeout, history, keep: _, give_up: _, writes } = *request;
+        let RunRequest { changes, cards, output, limits, history, keep: _, writes } = *request;
         let program = &self.program;
         let folder = RunFolder::create(&HookConfig {
             schema: Default::default(),
@@ -210,7 +197,7 @@ impl RunContext {
             .virtual_gpu(&self.runtime, &folder, &libraries)?
             .output(output)
             .ends_servers(program.stop.mode != StopMode::Exit)
-            .timeout(timeout);
+            .timeout(limits.clock);
         if !(program.allow_writes && writes) {
             launch = launch.private(&folder, &self.cache);
         }
@@ -293,6 +280,7 @@ impl RunContext {
             exit_status: outcome.exit.shell_status(),
             cut,
             elapsed: outcome.elapsed,
+            own: outcome.own,
             stderr_tail: outcome.stderr_tail,
             host_kills: folder.host_kills(),
             host_bytes: host_memory_bytes(),

@@ -1,9 +1,7 @@
 //! A trial: a run of the program with changes, to see their effect.
 
-use std::time::Duration;
-
 use anyhow::Result;
-use oomph_launch::Output;
+use oomph_launch::{Limits, Output};
 
 use crate::cards::Card;
 use crate::changes::Changes;
@@ -26,20 +24,19 @@ pub trait Runner: Sync {
     /// When the run cannot be set up, or its books cannot be read.
     fn perform(&self, request: &RunRequest<'_>) -> Result<Ended>;
 
-    /// Runs the program with these changes on these cards, for no longer than `timeout` says. Its output goes nowhere,
+    /// Runs the program with these changes on these cards, for no longer than `limits` say. Its output goes nowhere,
     /// but for the end of its standard error, and it is not recorded whose memory it is.
     ///
     /// # Errors
     /// As of [`Self::perform`].
-    fn run(&self, changes: &Changes, cards: &[Card], timeout: Option<Duration>) -> Result<Ended> {
+    fn run(&self, changes: &Changes, cards: &[Card], limits: Limits<'_>) -> Result<Ended> {
         self.perform(&RunRequest {
             changes,
             cards,
             output: Output::Capture,
-            timeout,
+            limits,
             history: false,
             keep: None,
-            give_up: None,
             writes: false,
         })
     }

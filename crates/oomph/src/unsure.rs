@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use oomph_launch::{HookUnknownSize, UnknownSizes};
+use oomph_launch::{HookUnknownSize, Limits, UnknownSizes};
 use oomph_report::{DryRunReport, End, UnknownSize, Unsure, Verdict};
 
 use crate::assemble::{assemble, site_of};
@@ -33,7 +33,8 @@ pub fn ask(
     }
     tell("it depends on sizes that were not computed; running it with the smallest possible sizes");
     let changes = Changes { unknown_sizes: UnknownSizes::Least, ..Changes::none(&context.program.command) };
-    let ended = context.run(&changes, &context.program.cards, context.program.timeout).map_err(Stop::Failed)?;
+    let limits = Limits::of_user(context.program.timeout);
+    let ended = context.run(&changes, &context.program.cards, limits).map_err(Stop::Failed)?;
     let least = match ended {
         Ended::Observed(run) => assemble(&context.program.cards, &run, None),
         Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),

@@ -4,10 +4,8 @@
 //! A pool that grows shows what a program needs, and one that was taken whole does not. But the parts of the first do not join,
 //! so that a program can die in it that runs on a card.
 
-use std::time::Duration;
-
 use anyhow::Result;
-use oomph_launch::{Output, Pools};
+use oomph_launch::{Limits, Output, Pools};
 use oomph_report::{DryRunReport, Verdict};
 
 use crate::assemble::assemble;
@@ -45,24 +43,18 @@ pub fn instead_of(
 ///
 /// # Errors
 /// When a run cannot be set up, or its books cannot be read.
-pub fn run(
-    runner: &dyn Runner,
-    changes: &Changes,
-    cards: &[Card],
-    timeout: Option<Duration>,
-    whole: bool,
-) -> Result<Ended> {
+pub fn run(runner: &dyn Runner, changes: &Changes, cards: &[Card], limits: Limits<'_>, whole: bool) -> Result<Ended> {
     if whole {
-        return runner.run(&as_on_a_card(changes), cards, timeout);
+        return runner.run(&as_on_a_card(changes), cards, limits);
     }
-    let first = match runner.run(changes, cards, timeout)? {
+    let first = match runner.run(changes, cards, limits)? {
         Ended::Observed(first) => first,
         interrupted @ Ended::Interrupted(..) => return Ok(interrupted),
     };
     if !pool::may_be_in_pieces(&assemble(cards, &first, None), cards) {
         return Ok(Ended::Observed(first));
     }
-    Ok(match runner.run(&as_on_a_card(changes), cards, timeout)? {
+    Ok(match runner.run(&as_on_a_card(changes), cards, limits)? {
         Ended::Observed(run) if !decides(&run, cards) => Ended::Observed(first),
         other => other,
     })
@@ -121,7 +113,7 @@ mod tests {
     fn verdict(lives: bool, allocated_mib: u64, whole: bool) -> (Verdict, Vec<Pools>) {
         let cards = [card("rtx-3060")];
         let program = InParts { asked: Mutex::default(), lives, allocated_mib };
-        let ended = run(&program, &Changes::none(&[]), &cards, None, whole).unwrap();
+        let ended = run(&program, &Changes::none(&[]), &cards, Limits::default(), whole).unwrap();
         let Ended::Observed(run) = ended else { panic!("nothing stopped it") };
         (assemble(&cards, &run, None).verdict, program.asked.into_inner().unwrap())
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -21,16 +21,17 @@ use serde::{Deserialize, Serialize};
 use super::command::Target;
 use super::{Forked, ForkedRun, PythonProgram, refusal};
 use crate::interrupts::{Event, Subscription};
+use crate::own_time::OwnTime;
 use crate::private::PrivateView;
 use crate::supervise::{command, exit_of, tail_of};
 use crate::unique_names::random_name;
 use crate::watchdog::{MARK_VARIABLE, Watchdog};
 use crate::{Launch, LaunchError, Outcome, Output, processes};
 
-/// Imports that take longer than this are taken for a program that hangs.
+/// Imports that take longer than this of their own time are taken for a program that hangs.
 const LONGEST_IMPORT: Duration = Duration::from_secs(300);
 
-/// A server that has not forked after this time will not.
+/// A server that has not forked after this time will not: a guard, because forking takes milliseconds.
 const LONGEST_FORK: Duration = Duration::from_secs(60);
 
 /// How often signals and the time are looked at while a child runs.
@@ -191,11 +192,23 @@ impl Server {
         let (script, module) = target(program);
         self.send(&Request::Import { script, module, packages })?;
         let stream = answers.get_ref().try_clone().map_err(system("copy a socket"))?;
-        stream.set_read_timeout(Some(LONGEST_IMPORT)).map_err(system("wait on a socket"))?;
-        let mut line = String::new();
-        answers.read_line(&mut line).map_err(|error| unusable(error.to_string()))?;
+        stream.set_read_timeout(Some(LOOK * 10)).map_err(system("wait on a socket"))?;
+        let (mut line, mut clock) = (Vec::new(), OwnTime::start());
+        let pid = i32::try_from(self.process.id()).unwrap_or(0);
+        loop {
+            match answers.read_until(b'\n', &mut line) {
+                Ok(_) => break,
+                // What has come of the line by then stays in it.
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if clock.until(Instant::now(), || vec![pid]) >= LONGEST_IMPORT {
+                        return Err(unusable("it imports without an end"));
+                    }
+                }
+                Err(error) => return Err(unusable(error.to_string())),
+            }
+        }
         stream.set_read_timeout(None).map_err(system("wait on a socket"))?;
-        match serde_json::from_str(&line) {
+        match serde_json::from_slice(&line) {
             Ok(Answer::Ready { ready: Ready { problem: None } }) => Ok(()),
             Ok(Answer::Ready { ready: Ready { problem: Some(problem) } }) => Err(unusable(problem)),
             _ => Err(unusable("it ended while it imported")),
@@ -266,9 +279,9 @@ impl Server {
             view,
             base,
         })?;
-        let is_over = |now: Instant| {
-            run.timeout.is_some_and(|timeout| now.saturating_duration_since(start) >= timeout)
-                || run.give_up.is_some_and(|give_up| give_up.load(Ordering::Relaxed))
+        let is_over = |passed: Duration, own: Duration| {
+            run.limits.clock.is_some_and(|limit| passed >= limit)
+                || run.limits.own.is_some_and(|limit| limit.is_used_up(own))
         };
         let ended = self.wait(&news, start, &is_over);
         locked(&self.waiting).runs.remove(&number);
@@ -279,6 +292,7 @@ impl Server {
         Ok(Forked::Ran(Outcome {
             exit: exit_of(ended.status),
             elapsed: ended.at.saturating_duration_since(start),
+            own: ended.own,
             timed_out: ended.timed_out,
             waited: false,
             interrupted: ended.interrupted,
@@ -291,17 +305,25 @@ impl Server {
         &self,
         news: &Receiver<News>,
         start: Instant,
-        is_over: &dyn Fn(Instant) -> bool,
+        is_over: &dyn Fn(Duration, Duration) -> bool,
     ) -> Result<Ended, LaunchError> {
         let mut session = None;
-        let mut kill_at: Option<Instant> = None;
-        let mut ended = Ended { status: ExitStatus::from_raw(0), at: start, timed_out: false, interrupted: None };
+        let mut clock = OwnTime::start();
+        let mut kill_at: Option<Duration> = None;
+        let mut ended = Ended {
+            status: ExitStatus::from_raw(0),
+            at: start,
+            own: Duration::ZERO,
+            timed_out: false,
+            interrupted: None,
+        };
         loop {
             match news.recv_timeout(LOOK) {
                 Ok(News::Started(pid)) => session = Some(pid),
                 Ok(News::Ended(status)) => {
                     ended.status = ExitStatus::from_raw(status);
                     ended.at = Instant::now();
+                    ended.own = clock.end(ended.at);
                     session.into_iter().for_each(processes::wind_down_session);
                     return Ok(ended);
                 }
@@ -323,12 +345,13 @@ impl Server {
                     None => return Err(unusable("it does not answer")),
                 }
             };
-            ended.timed_out |= is_over(now);
+            let own = clock.until(now, || processes::session(session));
+            ended.timed_out |= is_over(now.saturating_duration_since(start), own);
             if (ended.timed_out || ended.interrupted.is_some()) && kill_at.is_none() {
                 processes::signal_session(session, Signal::TERM);
-                kill_at = Some(now + crate::supervise::GRACE);
+                kill_at = Some(own + crate::supervise::GRACE);
             }
-            if kill_at.is_some_and(|at| at <= now) {
+            if kill_at.is_some_and(|at| at <= own) {
                 processes::signal_session(session, Signal::KILL);
             }
         }
@@ -339,6 +362,7 @@ impl Server {
 struct Ended {
     status: ExitStatus,
     at: Instant,
+    own: Duration,
     timed_out: bool,
     interrupted: Option<i32>,
 }

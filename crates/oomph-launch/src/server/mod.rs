@@ -6,10 +6,8 @@
 //! refused and the caller starts a process.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use crate::{Launch, LaunchError, Outcome, Output, RunFolder};
+use crate::{Launch, LaunchError, Limits, Outcome, Output, RunFolder};
 
 mod command;
 #[cfg(target_os = "linux")]
@@ -52,10 +50,8 @@ pub struct ForkedRun<'a> {
     pub launch: &'a Launch,
     /// Where the output goes.
     pub output: Output,
-    /// Ends the run after this time.
-    pub timeout: Option<Duration>,
-    /// Ends the run, as a time that is up would, once this is true.
-    pub give_up: Option<&'a AtomicBool>,
+    /// How long it may take.
+    pub limits: Limits<'a>,
 }
 
 /// What came of a run that a fork server was asked for.

@@ -20,6 +20,7 @@ use rustix::process::Signal;
 use super::waiting::Waiting;
 use super::{Exit, Launch, Outcome, Output};
 use crate::interrupts::{Event, Subscription};
+use crate::own_time::{OwnLimit, OwnTime};
 use crate::private::PrivateView;
 use crate::program::spawn_error;
 use crate::unique_names::random_name;
@@ -35,15 +36,18 @@ const ONE_WISH: Duration = Duration::from_millis(200);
 /// How long the making of a private view may take. It takes milliseconds, unless a network mount does not answer.
 const LONGEST_VIEW: Duration = Duration::from_secs(30);
 
-/// How long nothing may happen before the program is looked at all the same. No wake-up is known to get lost.
-const LOOK: Duration = Duration::from_secs(1);
+/// How long nothing may happen before the program is looked at all the same: its own time goes on.
+const LOOK: Duration = Duration::from_millis(500);
 
-pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
+/// How long the end of standard error is waited for once all its writers have ended: a guard, for one that got away.
+const LONGEST_TAIL: Duration = Duration::from_secs(10);
+
+pub(super) fn run(launch: Launch, own: Option<&OwnLimit>) -> Result<Outcome, LaunchError> {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut launch = launch;
     loop {
         launch.check_network()?;
-        let outcome = run_once(&launch);
+        let outcome = run_once(&launch, own);
         match launch.private.take_if(|view| view.was_refused()) {
             // What is next best.
             Some(view) => launch.private = view.fenced(),
@@ -52,7 +56,7 @@ pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     }
 }
 
-fn run_once(launch: &Launch) -> Result<Outcome, LaunchError> {
+fn run_once(launch: &Launch, own: Option<&OwnLimit>) -> Result<Outcome, LaunchError> {
     // Before the program starts, so that not even its earliest end goes unnoticed.
     let signals = Subscription::start()?;
     processes::become_subreaper()
@@ -67,9 +71,10 @@ fn run_once(launch: &Launch) -> Result<Outcome, LaunchError> {
         .spawn()
         .map_err(|source| spawn_error(launch.program_path(), &source))?;
     let tail = child.stderr.take().map(|stderr| Tail::follow(stderr, launch.tail_bytes));
-    let mut run = Run::new(child, launch);
+    let mut run = Run::new(child, launch, own);
     let status = run.watch(signals.events())?;
     let elapsed = start.elapsed();
+    let own = run.clock.end(start + elapsed);
     run.end_leftovers(signals.events());
     if let Some(error) = launch.private.as_ref().and_then(PrivateView::trouble) {
         return Err(spawn_error(launch.program_path(), &error));
@@ -78,6 +83,7 @@ fn run_once(launch: &Launch) -> Result<Outcome, LaunchError> {
     Ok(Outcome {
         exit: exit_of(status),
         elapsed,
+        own,
         timed_out: run.timed_out,
         waited: run.waited,
         interrupted: run.interrupted.map(|(signal, _)| signal),
@@ -132,13 +138,17 @@ pub(crate) fn command(launch: &Launch) -> Result<Command, LaunchError> {
     Ok(command)
 }
 
-struct Run {
+struct Run<'a> {
     child: Child,
     pid: i32,
     grace: Duration,
+    /// When the user's limit is reached.
     time_is_up: Option<Instant>,
-    /// When everything that is left is killed.
-    kill_at: Option<Instant>,
+    /// What it takes without the time that others have its processors.
+    clock: OwnTime,
+    limit: Option<&'a OwnLimit>,
+    /// When everything that is left is killed, by its own time: what it has to write, it writes on a busy machine, too.
+    kill_at: Option<Duration>,
     timed_out: bool,
     /// What is seen of its rest, where a server is to be ended that waits for requests.
     waiting: Option<Waiting>,
@@ -149,14 +159,16 @@ struct Run {
     interrupted: Option<(i32, Instant)>,
 }
 
-impl Run {
-    fn new(child: Child, launch: &Launch) -> Self {
+impl<'a> Run<'a> {
+    fn new(child: Child, launch: &Launch, limit: Option<&'a OwnLimit>) -> Self {
         let pid = i32::try_from(child.id()).unwrap_or(0);
         Self {
             pid,
             child,
             grace: launch.grace,
             time_is_up: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            clock: OwnTime::start(),
+            limit,
             kill_at: None,
             timed_out: false,
             waiting: launch.ends_servers.then(|| Waiting::of(pid)),
@@ -178,19 +190,24 @@ impl Run {
                 }
             }
             let now = Instant::now();
+            let own = self.own_time();
             self.view.take_if(|(view, _)| view.is_decided());
             if let Some((view, _)) = self.view.take_if(|(_, at)| *at <= now) {
                 view.give_up();
                 self.kill_within(Duration::ZERO);
             }
-            if self.kill_at.is_some_and(|at| at <= now) {
+            if self.kill_at.is_some_and(|at| at <= own) {
                 processes::kill_all(Some(self.pid));
                 // In case it cannot be killed (it waits for a broken disk), it is looked at now and then.
-                self.kill_at = Some(now + LOOK);
+                self.kill_at = Some(own + LOOK);
                 continue;
+            }
+            if self.limit.take_if(|limit| limit.is_used_up(own)).is_some() {
+                self.time_is_up = Some(now);
             }
             if self.time_is_up.is_some_and(|at| at <= now) {
                 self.time_is_up = None;
+                self.limit = None;
                 self.timed_out = true;
                 processes::send(self.pid, Signal::TERM.as_raw());
                 self.kill_within(self.grace);
@@ -201,8 +218,9 @@ impl Run {
                 processes::send(self.pid, Signal::TERM.as_raw());
                 self.kill_within(self.grace);
             }
-            let next = [self.kill_at, self.time_is_up].into_iter().flatten().min();
-            let patience = next.map_or(LOOK, |at| at.saturating_duration_since(now).min(LOOK));
+            let kill = self.kill_at.map(|at| at.saturating_sub(own));
+            let time_is_up = self.time_is_up.map(|at| at.saturating_duration_since(now));
+            let patience = [kill, time_is_up].into_iter().flatten().fold(LOOK, Duration::min);
             match events.recv_timeout(patience) {
                 Ok(event) => self.handle(event),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -233,8 +251,13 @@ impl Run {
         }
     }
 
+    /// The own time of all that runs until now.
+    fn own_time(&mut self) -> Duration {
+        self.clock.until(Instant::now(), || processes::descendants(Some(self.pid)).living)
+    }
+
     fn kill_within(&mut self, grace: Duration) {
-        let at = Instant::now() + grace;
+        let at = self.own_time() + grace;
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
     }
 
@@ -248,7 +271,8 @@ impl Run {
                     self.kill_within(Duration::ZERO);
                 }
             }
-            self.kill_at.is_some_and(|at| at <= Instant::now())
+            let own = self.own_time();
+            self.kill_at.is_some_and(|at| at <= own)
         });
     }
 }
@@ -296,7 +320,7 @@ impl Tail {
 
     fn finish(self) -> String {
         // All writers have been ended. Should one have got away, the tail is given up rather than waited for.
-        let bytes = self.finished.recv_timeout(LOOK).unwrap_or_default();
+        let bytes = self.finished.recv_timeout(LONGEST_TAIL).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }

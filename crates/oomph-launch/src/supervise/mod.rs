@@ -7,7 +7,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{CacheDir, Environment, LaunchError, Prepared, RunFolder, Runtime};
+use crate::{CacheDir, Environment, LaunchError, OwnLimit, Prepared, RunFolder, Runtime};
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -20,7 +20,10 @@ pub(crate) use linux::{command, exit_of, tail_of};
 
 #[cfg(not(target_os = "linux"))]
 mod platform {
-    pub(super) fn run(_launch: super::Launch) -> Result<super::Outcome, crate::LaunchError> {
+    pub(super) fn run(
+        _launch: super::Launch,
+        _own: Option<&crate::OwnLimit>,
+    ) -> Result<super::Outcome, crate::LaunchError> {
         Err(crate::LaunchError::UnsupportedPlatform)
     }
 }
@@ -269,7 +272,15 @@ impl Launch {
     /// # Errors
     /// When the program cannot be started or watched.
     pub fn run(self) -> Result<Outcome, LaunchError> {
-        platform::run(self)
+        platform::run(self, None)
+    }
+
+    /// As [`Self::run`], and ends the program when it has used up this limit.
+    ///
+    /// # Errors
+    /// As of [`Self::run`].
+    pub fn run_within(self, own: Option<&OwnLimit>) -> Result<Outcome, LaunchError> {
+        platform::run(self, own)
     }
 
     /// The value of a variable in the program's environment; `None` removes it.
@@ -388,6 +399,8 @@ pub struct Outcome {
     pub exit: Exit,
     /// From its start to its end.
     pub elapsed: Duration,
+    /// The same without the time in which other work had its processors: what it would have taken on a machine to itself.
+    pub own: Duration,
     /// It was ended because its time was up.
     pub timed_out: bool,
     /// It was ended because it listened for requests and nothing happened any more.

@@ -288,6 +288,11 @@ fn the_search_ends_when_its_time_is_up() {
     let found = find(&situation, &Wishes::default(), &mut paper);
     assert!(found.out_of_time);
     assert!(paper.ran.len() <= 3, "{:?}", paper.ran);
+    // What was left untried is named, and nothing else is.
+    let tried = |id: &String| paper.ran.iter().flatten().any(|name| name.split('/').next() == Some(id.as_str()));
+    assert!(!found.untried.is_empty() && !found.untried.iter().any(tried), "{:?} of {:?}", found.untried, paper.ran);
+    let (situation, mut paper) = training(40 * GIB, 4 * GIB);
+    assert_eq!(find(&situation, &Wishes::default(), &mut paper).untried, Vec::<String>::new());
 }
 
 #[test]

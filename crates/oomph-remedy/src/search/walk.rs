@@ -85,8 +85,10 @@ pub struct Found<'a> {
     pub dropped: BTreeMap<String, String>,
     /// The strongest mix that was put together, where nothing fits.
     pub strongest: Option<Mix<'a>>,
-    /// Whether the time was up before everything was tried.
+    /// Whether there was no time, or no run, left before everything was tried.
     pub out_of_time: bool,
+    /// The remedies that were not tried then, by id, in the order in which they would have been.
+    pub untried: Vec<String>,
     /// Where the time was up before anything fitted: the cheapest mix that was not tried and that should fit by the
     /// forecast, with the peak that is foretold, in bytes.
     pub foretold: Option<(Mix<'a>, u64)>,
@@ -115,6 +117,9 @@ pub fn search<'a, B: Bench>(
     };
     walk.singles()?;
     walk.mixes()?;
+    if walk.found.out_of_time {
+        walk.found.untried = walk.untried();
+    }
     if walk.found.out_of_time && walk.found.fixes.is_empty() {
         walk.found.foretold = walk.foretold();
     }
@@ -385,6 +390,14 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             let more = self.forecast.peak(&less).saturating_sub(self.forecast.peak(mix));
             if peak_bytes.saturating_add(more) <= self.forecast.limit_bytes { less } else { lean }
         })
+    }
+
+    /// The remedies that may free something and that no try had.
+    fn untried(&self) -> Vec<String> {
+        let may_help = |known: &&Candidate<'a>| known.asked || self.unlearned.may_free(known.strongest());
+        let ids = self.candidates.iter().filter(may_help).map(|known| &known.remedy.id);
+        let tried = |id: &String| self.found.tried.iter().any(|(mix, _)| mix.holds(id));
+        ids.filter(|id| !tried(id) && !self.found.dropped.contains_key(*id)).cloned().collect()
     }
 
     /// The cheapest mix that was not tried and that should fit, with the peak that is foretold, in bytes.

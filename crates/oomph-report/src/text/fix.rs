@@ -40,7 +40,11 @@ pub fn render_fix(report: &FixReport, style: Style) -> String {
         page.paragraph(0, 2, &[(Ink::Care, "warning:"), (Ink::Plain, &format!(" {}", clean(warning)))]);
     }
     let seconds = format!("{:.0} s", report.elapsed_seconds);
-    let end = if report.out_of_time { "; the time ended before everything was tried" } else { "" };
+    let end = match (report.out_of_time, report.untried.as_slice()) {
+        (false, _) => String::new(),
+        (true, []) => "; the search ended before everything was tried".to_owned(),
+        (true, untried) => format!("; the search ended before it tried {}", clean(&untried.join(", "))),
+    };
     if report.tried > 0 {
         let times = if report.tried == 1 { "1 change".to_owned() } else { format!("{} changes", report.tried) };
         page.paragraph(0, 2, &[(Ink::Faint, &format!("{times} tried on the virtual GPU in {seconds}{end}"))]);
@@ -92,8 +96,8 @@ fn verdict(page: &mut Page, report: &FixReport) {
         }
         FixVerdict::NothingFits => {
             let word = match (report.tried, report.out_of_time) {
-                (0, true) => "the time ended before anything was tried",
-                (_, true) => "the time ended before a fix was found",
+                (0, true) => "the search ended before anything was tried",
+                (_, true) => "the search ended before a fix was found",
                 (0, false) => "there is nothing to try",
                 _ => "nothing that was tried makes it fit",
             };

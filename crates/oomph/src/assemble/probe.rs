@@ -211,7 +211,7 @@ pub(super) fn add_probe(
         if let Some(bytes) = died_with {
             needed = with_at_least(&needed, bytes);
             warnings.push(format!(
-                "on a card without a limit it takes less, but it adapts to its card and died with {}; the time ended before a larger \
+                "on a card without a limit it takes less, but it adapts to its card and died with {}; the search ended before a larger \
                  one held it",
                 size(bytes)
             ));

@@ -40,7 +40,7 @@ Exit status:
   1    nothing fits
   2    wrong usage, or a required file or package is missing or unreadable
   3    the program failed for another reason
-  4    no fix was found in the time allowed (--max-time)
+  4    no fix was found before the search ended (--max-time)
   130  ended by Ctrl-C (143: by SIGTERM)";
 
 /// What `oomph fix` takes.
@@ -82,7 +82,7 @@ pub struct FixArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
-    /// Start no new trial after this time [default: 60s, or six runs of a program that takes longer]
+    /// Start no new trial after this time [default: after 32 trials, fewer of a program that takes longer]
     #[arg(long, value_name = "DURATION", value_parser = Syntax(duration))]
     pub max_time: Option<Duration>,
 

@@ -74,7 +74,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE|PERCENT", value_parser = Syntax(typed(margin)))]
     pub margin: Option<Typed<Amount>>,
 
-    /// Search for a remedy for at most this long [default: 60s, or four dry runs of a program that takes longer]
+    /// Search for a remedy for at most this long [default: for as many trials as `oomph fix`]
     #[arg(long, value_name = "DURATION", value_parser = Syntax(duration))]
     pub max_time: Option<Duration>,
 

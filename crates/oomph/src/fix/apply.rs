@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use oomph_gpu::nvml;
-use oomph_launch::{Guard, Output};
+use oomph_launch::{Guard, Limits, Output};
 use oomph_remedy::rewrite::{self, Format, Line};
 use oomph_report::{FixRow, Verdict};
 
@@ -123,10 +123,9 @@ pub fn run(
         changes,
         cards,
         output,
-        timeout: context.program.timeout,
+        limits: Limits::of_user(context.program.timeout),
         history: false,
         keep: None,
-        give_up: None,
         writes: true,
     };
     output::tell(&format!("oomph: the program with fix {number}: {}", row.titles.join(" + ")), quiet);

@@ -1,9 +1,8 @@
 //! Runs the unmodified program: on the cards, and on cards without a limit, which shows all that it needs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use oomph_launch::Output;
+use oomph_launch::{Limits, Output, OwnLimit};
 use oomph_report::Verdict;
 
 use crate::assemble::assemble;
@@ -14,13 +13,11 @@ use crate::run_context::{Ended, RunRequest};
 use crate::trial::{Runner, Stop};
 use crate::whole_pool;
 
-/// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
-/// long as it took to die on the card. Cut short it says nothing of owners, so it is given time.
+/// How much of its own time a program may take on cards without a limit, where a leak goes on forever: this much, or so many
+/// times as much as it took to die on the card. Cut short it says nothing of owners, so it is given time.
 const LONGEST_PROBE: Duration = Duration::from_secs(150);
 /// See [`LONGEST_PROBE`].
 const PROBE_TIMES: u32 = 4;
-/// The interval between checks whether a run that goes on in parallel is done.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// A program before anything is changed.
 pub struct Baseline<'a> {
@@ -32,7 +29,7 @@ pub struct Baseline<'a> {
     pub cards: &'a [Card],
     /// The same without a limit.
     pub unlimited: &'a [Card],
-    /// How long it may run at all.
+    /// How long it may run by the clock, where the user said so.
     pub timeout: Option<Duration>,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
     pub accept_recovered: bool,
@@ -44,8 +41,8 @@ pub struct Seen {
     pub first: Observation,
     /// The run on cards without a limit, with the owners of its memory; only where the program does not fit.
     pub probe: Option<Observation>,
-    /// How long such a run may take.
-    pub time_limit: Duration,
+    /// How much of its own time such a run may take.
+    pub longest: Duration,
 }
 
 impl Baseline<'_> {
@@ -62,36 +59,32 @@ impl Baseline<'_> {
         }
         tell("the unmodified program");
         let first = self.settled(self.on_the_cards()?, tell)?;
-        let time_limit = self.time_limit(first.elapsed);
+        let longest = longest(first.own);
         let mut probe = None;
         if self.is_too_much(&first) {
             tell("what it needs on a card without a limit");
-            probe = Some(observed(self.runner.perform(&self.probe(Some(time_limit), None)).map_err(Stop::Failed)?)?);
+            let own = OwnLimit::of(longest);
+            probe = Some(observed(self.runner.perform(&self.probe(Some(&own))).map_err(Stop::Failed)?)?);
         }
-        Ok(Seen { first, probe, time_limit })
+        Ok(Seen { first, probe, longest })
     }
 
     fn at_the_same_time(&self, tell: &(dyn Fn(&str) + Sync)) -> Result<Seen, Stop> {
-        let give_up = AtomicBool::new(false);
+        let own = OwnLimit::none();
         let (first, probe) = std::thread::scope(|scope| {
-            let probing = scope.spawn(|| self.runner.perform(&self.probe(self.timeout, Some(&give_up))));
+            let probing = scope.spawn(|| self.runner.perform(&self.probe(Some(&own))));
             let first = self.on_the_cards();
-            if let Ok(first) = &first
-                && self.is_too_much(first)
-            {
-                let until = Instant::now() + self.time_limit(first.elapsed).saturating_sub(first.elapsed);
-                while !probing.is_finished() && Instant::now() < until {
-                    std::thread::sleep(LOOK);
-                }
-            }
-            give_up.store(true, Ordering::Relaxed);
+            own.set(match &first {
+                Ok(first) if self.is_too_much(first) => longest(first.own),
+                _ => Duration::ZERO,
+            });
             let lost = || Err(anyhow::anyhow!("a run ended without an answer"));
             (first, probing.join().unwrap_or_else(|_| lost()))
         });
         let first = self.settled(first?, tell)?;
-        let time_limit = self.time_limit(first.elapsed);
+        let longest = longest(first.own);
         let probe = if self.is_too_much(&first) { Some(observed(probe.map_err(Stop::Failed)?)?) } else { None };
-        Ok(Seen { first, probe, time_limit })
+        Ok(Seen { first, probe, longest })
     }
 
     fn on_the_cards(&self) -> Result<Observation, Stop> {
@@ -103,21 +96,12 @@ impl Baseline<'_> {
     }
 
     fn plain(&self) -> RunRequest<'_> {
-        RunRequest { cards: self.cards, history: false, ..self.probe(self.timeout, None) }
+        RunRequest { cards: self.cards, history: false, ..self.probe(None) }
     }
 
-    fn probe<'a>(&'a self, timeout: Option<Duration>, give_up: Option<&'a AtomicBool>) -> RunRequest<'a> {
-        let (changes, cards) = (self.changes, self.unlimited);
-        RunRequest {
-            changes,
-            cards,
-            output: Output::Capture,
-            timeout,
-            history: true,
-            keep: None,
-            give_up,
-            writes: false,
-        }
+    fn probe<'a>(&'a self, own: Option<&'a OwnLimit>) -> RunRequest<'a> {
+        let (changes, cards, limits) = (self.changes, self.unlimited, Limits { clock: self.timeout, own });
+        RunRequest { changes, cards, output: Output::Capture, limits, history: true, keep: None, writes: false }
     }
 
     fn is_too_much(&self, first: &Observation) -> bool {
@@ -127,11 +111,11 @@ impl Baseline<'_> {
             Verdict::Fits | Verdict::Failed | Verdict::NoGpuUse => false,
         }
     }
+}
 
-    fn time_limit(&self, elapsed: Duration) -> Duration {
-        let time_limit = LONGEST_PROBE.max(elapsed.saturating_mul(PROBE_TIMES));
-        self.timeout.map_or(time_limit, |timeout| timeout.min(time_limit))
-    }
+/// How much of its own time a run without a limit may take, by that of the first run.
+fn longest(first: Duration) -> Duration {
+    LONGEST_PROBE.max(first.saturating_mul(PROBE_TIMES))
 }
 
 /// What a run left.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use oomph_gpu::roofline::Counted;
 use oomph_launch::{AppliedRemedy, HookReports, RemedyState};
@@ -10,6 +10,7 @@ use oomph_remedy::search::{Bench, Mix, Ran};
 use oomph_report::{DeviceReport, DryRunReport, Peak, Verdict};
 
 use super::applier::Applier;
+use super::budget::Budget;
 use crate::assemble::assemble;
 use crate::cards::Card;
 use crate::changes::Changes;
@@ -17,9 +18,6 @@ use crate::observation::Observation;
 use crate::run_context::Ended;
 use crate::trial::{Runner, Stop};
 use crate::{pool, whole_pool};
-
-/// A try that has begun may run this much longer than the search.
-const OVERTIME: Duration = Duration::from_secs(60);
 
 /// A bench of virtual cards.
 pub struct VirtualBench<'a> {
@@ -31,8 +29,8 @@ pub struct VirtualBench<'a> {
     pub cards: &'a [Card],
     /// The most that may run at a time.
     pub jobs: usize,
-    /// When nothing new is begun.
-    pub deadline: Instant,
+    /// How much may still be tried.
+    pub budget: &'a Budget,
     /// The signal that asked oomph to end: nothing new is begun then, and what was found is reported.
     pub stopped: OnceLock<i32>,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
@@ -65,9 +63,10 @@ impl VirtualBench<'_> {
                 });
             }
         };
-        let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
-        let whole = whole_pool::was_whole(self.before);
-        match whole_pool::run(self.runner, &changes, self.cards, Some(left), whole).map_err(Stop::Failed)? {
+        self.budget.begin();
+        let (own, whole) = (self.budget.longest_try(), whole_pool::was_whole(self.before));
+        let limits = self.budget.limits(&own);
+        match whole_pool::run(self.runner, &changes, self.cards, limits, whole).map_err(Stop::Failed)? {
             Ended::Interrupted(signal, _) => {
                 self.stopped.get_or_init(|| signal);
                 Ok(Tried { ran: Ran::Failed("it was stopped".into()), seen: Vec::new(), no_effect: false, work: None })
@@ -240,7 +239,7 @@ impl Bench for VirtualBench<'_> {
     }
 
     fn has_time(&self) -> bool {
-        self.stopped.get().is_none() && Instant::now() < self.deadline
+        self.stopped.get().is_none() && self.budget.has_more()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Plans for the evaluation of a program that dies before it: a fix for training alone would die there.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use oomph_launch::OwnLimit;
 use oomph_remedy::search::{Candidate, Found, Mix, Wishes};
 use oomph_remedy::{Catalogue, Operation, Situation};
 use oomph_report::{DryRunReport, Phase};
@@ -12,6 +13,7 @@ use crate::run_context::Ended;
 use crate::trial::{Runner, Stop};
 
 use super::applier::Applier;
+use super::budget::Budget;
 use super::phases;
 
 /// How many remedies are tried.
@@ -33,10 +35,10 @@ pub struct Evaluation<'s, 'a> {
     pub unlimited: &'s [Card],
     /// What the card may hold, in bytes.
     pub limit_bytes: u64,
-    /// How long a run may take.
-    pub time_limit: Duration,
-    /// When no run is begun any more.
-    pub deadline: Instant,
+    /// How much of its own time a run may take.
+    pub longest: Duration,
+    /// How much may still be tried.
+    pub budget: &'s Budget,
     /// Receives what is tried.
     pub tell: &'s (dyn Fn(&str) + Sync),
 }
@@ -54,11 +56,14 @@ impl<'a> Evaluation<'_, 'a> {
         for candidate in self.candidates().into_iter().take(MOST) {
             let mix = Mix::single(candidate.strongest());
             let Ok(changes) = self.applier.changes(&mix) else { continue };
-            if Instant::now() >= self.deadline {
+            if !self.budget.has_more() {
                 break;
             }
+            self.budget.begin();
             (self.tell)(&format!("{}, for the evaluation", mix.key().join(" + ")));
-            match self.runner.run(&changes, self.unlimited, Some(self.time_limit)).map_err(Stop::Failed)? {
+            let own = OwnLimit::of(self.longest);
+            let limits = self.budget.limits(&own);
+            match self.runner.run(&changes, self.unlimited, limits).map_err(Stop::Failed)? {
                 Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
                 Ended::Observed(run) => {
                     let report = assemble(self.unlimited, &run, None);

@@ -6,6 +6,7 @@ mod applier;
 mod apply;
 mod baseline;
 mod bench;
+mod budget;
 mod edits;
 mod engine;
 mod evaluation;

@@ -207,6 +207,9 @@ pub fn add<'a>(found: &mut Found<'a>, more: Found<'a>) {
         found.dropped.entry(id).or_insert(why);
     }
     found.out_of_time |= more.out_of_time;
+    let new: Vec<String> = more.untried.into_iter().filter(|id| !found.untried.contains(id)).collect();
+    found.untried.extend(new);
+    found.untried.retain(|id| !found.tried.iter().any(|(mix, _)| mix.holds(id)) && !found.dropped.contains_key(id));
 }
 
 /// The candidates that lower the batch by the program's own options.
@@ -373,6 +376,7 @@ mod tests {
             tried: vec![(mix("eval-accumulation"), Ran::TooMuch), (mix("autocast"), Ran::Fits(1))],
             dropped: [("lora".to_owned(), "peft is not installed".to_owned())].into(),
             out_of_time: true,
+            untried: ["lora", "autocast", "activation-offload"].map(str::to_owned).into(),
             ..Found::default()
         };
         add(&mut found, more);
@@ -381,6 +385,7 @@ mod tests {
         let tried = keys(found.tried.iter().map(|(mix, _)| mix).collect());
         assert_eq!(tried, ["eval-batch", "eval-accumulation", "autocast"]);
         assert!(found.dropped.contains_key("lora") && found.out_of_time);
+        assert_eq!(found.untried, ["activation-offload"]);
         assert!(computes(&found));
         add(&mut found, Found { fixes: vec![fix("autocast", false)], ..Found::default() });
         assert_eq!(found.fixes.len(), 2, "it is known already");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use oomph_launch::{HookProgram, ProgramKind};
+use oomph_launch::{HookProgram, Limits, OwnLimit, ProgramKind};
 use oomph_remedy::search::{Bench, Candidate, Dose, Fix, Forecast, Found, Mix, Ran, search};
 use oomph_remedy::{Catalogue, Operation, Remedy, Task};
 use oomph_report::{DryRunReport, Verdict};
@@ -13,6 +13,7 @@ use super::answer::{self, Answer};
 use super::applier::{Applier, line_of};
 use super::baseline::{Baseline, Seen, observed};
 use super::bench::{VirtualBench, peak, work_of};
+use super::budget::Budget;
 use super::engine::{self, Lack};
 use super::evaluation::{self, Evaluation};
 use super::own::{self, Own};
@@ -31,12 +32,6 @@ use crate::pool;
 use crate::run_context::RunContext;
 use crate::trial::{Runner, Stop};
 use crate::whole_pool;
-
-/// How long is searched where nobody says how long.
-const LEAST_TIME: Duration = Duration::from_secs(60);
-
-/// Who waited for a program that takes long waits for this many more runs of it: fewer say little about what would help.
-const RUNS: u32 = 6;
 
 /// How many fixes are looked for at least where those that answer the cause are fewer: one alone may not suit.
 const FEWEST: usize = 2;
@@ -65,11 +60,11 @@ fn find_need(unmodified: &mut Unmodified<'_>, has_answers: bool) -> Result<Optio
     }
 }
 
-/// Cards without a limit, and how long a run on them may take.
+/// Cards without a limit, and how much of its own time a run on them may take.
 #[derive(Clone, Copy)]
 struct Unlimited<'s> {
     cards: &'s [Card],
-    time_limit: Duration,
+    longest: Duration,
 }
 
 /// What is tried.
@@ -103,7 +98,7 @@ impl<'a> Search<'_, 'a> {
         let on_cards = whole_pool::as_on_a_card(&changes);
         let accept_recovered = wanted.accept_recovered;
         let baseline = Baseline { runner, changes: &changes, cards, unlimited: &unlimited, timeout, accept_recovered };
-        let Seen { first, probe, time_limit } = baseline.see(tell)?;
+        let Seen { first, probe, longest } = baseline.see(tell)?;
         let Some(probe) = probe else {
             let baseline = assemble(cards, &first, None);
             return Ok(answer::without_fixes(context, wanted, &baseline, &first, self.start));
@@ -119,7 +114,7 @@ impl<'a> Search<'_, 'a> {
             tell,
         };
         let unmodified = Unmodified::of(&first, needs, &unlimited)?;
-        self.answer_for(unmodified, Unlimited { cards: &unlimited, time_limit })
+        self.answer_for(unmodified, Unlimited { cards: &unlimited, longest })
     }
 
     /// Searches for changes that make a program fit.
@@ -161,12 +156,14 @@ impl<'a> Search<'_, 'a> {
         } else {
             Forecast::new(situation.clone(), unmodified.at_death(card), limit_bytes).at_least()
         };
-        let mut bench = self.bench(&applier, &unmodified, &full);
+        // The program itself may take long, and is not part of the search.
+        let budget = Budget::new(wanted.max_time, unmodified.probe.own, wanted.jobs.min(self.runner.jobs()));
+        let mut bench = self.bench(&applier, &unmodified, &full, &budget);
         let evaluates = moments.contains(&Operation::Evaluation);
         let always = if evaluates {
             Mix::default()
         } else {
-            self.for_the_evaluation(&applier, &unmodified.needed, unlimited, (limit_bytes, bench.deadline))?
+            self.for_the_evaluation(&applier, &unmodified.needed, unlimited, (limit_bytes, &budget))?
         };
         bench.always = always.clone();
         let causes = phases::first(&candidates, &situation, evaluates && known.oom.is_some());
@@ -177,7 +174,7 @@ impl<'a> Search<'_, 'a> {
         evaluation::named(&always, &mut searched.found);
         let priced = Priced { gpu: &card.gpu, before: work_of(&unmodified.probe.hooks) };
         priced.order(&mut searched.found.fixes, wanted.wishes.prefer, &bench.seen, &applier);
-        let own = self.own_or_stopped(&applier, &unmodified, &full, &mut searched, bench.deadline)?;
+        let own = self.own_or_stopped(&applier, &unmodified, &full, &mut searched, &budget)?;
         let least = if own.fixes.is_empty() { self.least(&applier, &searched.found, unlimited)? } else { None };
         let Searched { found, mut stopped } = searched;
         if stopped.is_none() {
@@ -239,12 +236,12 @@ impl<'a> Search<'_, 'a> {
         unmodified: &Unmodified<'_>,
         before: &DryRunReport,
         searched: &mut Searched<'a>,
-        deadline: Instant,
+        budget: &Budget,
     ) -> Result<Own, Stop> {
         if searched.stopped.is_some() {
             return Ok(Own::default());
         }
-        let own = self.own(applier, unmodified, before, (&searched.found.fixes, deadline))?;
+        let own = self.own(applier, unmodified, before, (&searched.found.fixes, budget))?;
         searched.stopped = own.stopped;
         match own.stopped {
             Some(signal) if searched.found.fixes.is_empty() && own.fixes.is_empty() => Err(Stop::Interrupted(signal)),
@@ -259,7 +256,7 @@ impl<'a> Search<'_, 'a> {
         applier: &Applier<'_>,
         unmodified: &Unmodified<'_>,
         before: &DryRunReport,
-        (fixes, deadline): (&[Fix<'_>], Instant),
+        (fixes, budget): (&[Fix<'_>], &Budget),
     ) -> Result<Own, Stop> {
         let Self { context, runner, wanted, catalogue, start, tell, .. } = *self;
         let found = fixes.len();
@@ -277,15 +274,14 @@ impl<'a> Search<'_, 'a> {
             wanted,
             before,
             directory: &context.directory,
-            deadline,
+            budget,
             start,
             most: FEWEST.min(wanted.fixes).saturating_sub(found),
             found: fixes.iter().flat_map(|fix| &fix.mix.doses).map(|dose| dose.remedy.id.as_str()).collect(),
             tell,
         };
         if ["torch", "tensorflow", "jax", "onnxruntime"].iter().any(allocates) {
-            let mut search = search;
-            self.more_time(&mut search.deadline);
+            budget.add_a_few();
             return search.less_work_fits();
         }
         let search = own::Search { most: wanted.fixes.saturating_sub(found), ..search };
@@ -296,29 +292,21 @@ impl<'a> Search<'_, 'a> {
         search.answer(&allocating(&unmodified.first.activities, &unmodified.probe.activities, refused))
     }
 
-    /// Where nobody set the time: one answer leaves no choice, which is worth a little more of it.
-    fn more_time(&self, deadline: &mut Instant) {
-        if self.wanted.max_time.is_none() {
-            *deadline = (*deadline).max(Instant::now() + LEAST_TIME);
-        }
-    }
-
-    /// The bench that mixes of remedies are tried on; its time begins now.
+    /// The bench that mixes of remedies are tried on.
     fn bench<'b>(
         &'b self,
         applier: &'b Applier<'b>,
         unmodified: &Unmodified<'_>,
         before: &'b DryRunReport,
+        budget: &'b Budget,
     ) -> VirtualBench<'b> {
         let wanted = self.wanted;
-        // The program itself may take long, and is not part of the search.
-        let time = wanted.max_time.unwrap_or_else(|| (unmodified.probe.elapsed * RUNS).max(LEAST_TIME));
         VirtualBench {
             runner: self.runner,
             applier,
             cards: &wanted.cards,
             jobs: wanted.jobs,
-            deadline: Instant::now() + time,
+            budget,
             stopped: OnceLock::new(),
             accept_recovered: wanted.accept_recovered,
             unreached: unmodified.needed.unreached.iter().map(|part| part.part.clone()).collect(),
@@ -336,7 +324,7 @@ impl<'a> Search<'_, 'a> {
         applier: &Applier<'_>,
         needed: &DryRunReport,
         unlimited: Unlimited<'_>,
-        (limit_bytes, deadline): (u64, Instant),
+        (limit_bytes, budget): (u64, &Budget),
     ) -> Result<Mix<'a>, Stop> {
         let evaluation = Evaluation {
             catalogue: self.catalogue,
@@ -346,8 +334,8 @@ impl<'a> Search<'_, 'a> {
             runner: self.runner,
             unlimited: unlimited.cards,
             limit_bytes,
-            time_limit: unlimited.time_limit,
-            deadline,
+            longest: unlimited.longest,
+            budget,
             tell: self.tell,
         };
         evaluation.answer(needed)
@@ -421,7 +409,7 @@ impl<'a> Search<'_, 'a> {
         // One answer leaves no choice, and this one is nearly certain.
         let plain = phases::plain_batch(candidates, &found);
         if found.fixes.len() < FEWEST.min(fixes) && stopped.is_none() && !plain.is_empty() {
-            self.more_time(&mut bench.deadline);
+            bench.budget.add_a_few();
             let more = search(catalogue, &plain, forecast, 1, bench)?;
             phases::add(&mut found, more);
         }
@@ -436,7 +424,7 @@ impl<'a> Search<'_, 'a> {
         bench: &mut VirtualBench<'_>,
     ) -> Result<(), Stop> {
         for mix in mixes {
-            self.more_time(&mut bench.deadline);
+            bench.budget.add_a_few();
             if !bench.has_time() {
                 found.out_of_time = true;
                 return Ok(());
@@ -463,7 +451,8 @@ impl<'a> Search<'_, 'a> {
         };
         let Ok(changes) = applier.changes(strongest) else { return Ok(None) };
         (self.tell)("the least that it needs with everything applied");
-        let ended = self.runner.run(&changes, unlimited.cards, Some(unlimited.time_limit));
+        let own = OwnLimit::of(unlimited.longest);
+        let ended = self.runner.run(&changes, unlimited.cards, Limits { clock: None, own: Some(&own) });
         let run = observed(ended.map_err(Stop::Failed)?)?;
         let report = assemble(unlimited.cards, &run, None);
         Ok((report.verdict == Verdict::Fits && run.is_done()).then(|| peak(&report)))

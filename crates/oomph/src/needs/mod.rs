@@ -7,11 +7,11 @@
 mod bracket;
 mod rungs;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use oomph_explain::snapshot::Requests;
 use oomph_gpu::{Catalogue, Gpu};
-use oomph_launch::Output;
+use oomph_launch::{Limits, Output, OwnLimit};
 use oomph_report::{CapacityKnown, DryRunReport, Verdict};
 
 use crate::assemble::{assemble, assemble_with};
@@ -33,18 +33,21 @@ use rungs::Rungs;
 
 /// The most runs of a search.
 const MOST_RUNS: u32 = 8;
-/// Nothing new is begun after this long, or after so many times as long as the program ran on a card without a limit.
-const LONGEST: Duration = Duration::from_secs(60);
-/// See [`LONGEST`].
+/// How often something new is begun of a program that takes long, with as many runs as go on at a time: what takes less than
+/// [`AFFORDABLE`] in all is begun all the same.
 const TIMES: u32 = 4;
 /// The same for a program that starts an engine of its own, which takes a minute before it does anything.
 const TIMES_OF_AN_ENGINE: u32 = 3;
+/// What a search may take of the program's own time, whatever it finds.
+const AFFORDABLE: Duration = Duration::from_secs(60);
+/// How much of its own time a run may take: so much, or so many times as much as the program took on a card without a limit.
+const LONGEST_RUN: Duration = Duration::from_secs(120);
 
 /// On how many of the cards that should hold an engine it is run.
 const MOST_CONFIRMED: usize = 3;
 
-/// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
-/// long as its first run.
+/// How much of its own time a program may take on cards without a limit, where a leak goes on forever: this much, or so many
+/// times as much as its first run.
 const LONGEST_PROBE: Duration = Duration::from_secs(150);
 
 /// The answer of a dry run with what the program needs: `report` is the answer of its first run without it.
@@ -97,15 +100,14 @@ pub fn answer(
     }
     tell("it does not fit; running it on cards without a limit, to see all that it requests");
     let unlimited: Vec<Card> = cards.iter().map(Card::without_limit).collect();
-    let time_limit = LONGEST_PROBE.max(first.elapsed.saturating_mul(TIMES));
+    let own = OwnLimit::of(LONGEST_PROBE.max(first.own.saturating_mul(TIMES)));
     let ended = runner.perform(&RunRequest {
         changes: &changes,
         cards: &unlimited,
         output: Output::Capture,
-        timeout: Some(program.timeout.map_or(time_limit, |timeout| timeout.min(time_limit))),
+        limits: Limits { clock: program.timeout, own: Some(&own) },
         history: true,
         keep: None,
-        give_up: None,
         writes: false,
     });
     let probe = match ended.map_err(Stop::Failed)? {
@@ -143,7 +145,8 @@ fn confirmed(
         let Some(gpu) = all().filter(larger).min_by_key(|gpu| gpu.capacity_bytes) else { break };
         tell(&format!("running it on {}, the smallest card that should hold it", gpu.id));
         let same: Vec<Card> = program.cards.iter().map(|_| Card::of_catalogue(gpu)).collect();
-        let run = match runner.run(changes, &same, program.timeout).map_err(Stop::Failed)? {
+        let limits = Limits::of_user(program.timeout);
+        let run = match runner.run(changes, &same, limits).map_err(Stop::Failed)? {
             Ended::Observed(run) => run,
             Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
         };
@@ -160,6 +163,13 @@ fn confirmed(
     // Where one card does not hold it, none that is no larger is named.
     run_on.extend(all().filter(|gpu| gpu.capacity_bytes <= died_with).map(|gpu| (gpu.id.clone(), false)));
     Ok(run_on)
+}
+
+/// How often a program that takes so much of its own time is begun again for no more than [`AFFORDABLE`], as a power of two:
+/// the same for times that are a little apart.
+fn affordable(own: Duration) -> u32 {
+    let times = AFFORDABLE.as_millis() / own.as_millis().max(1);
+    (0..=MOST_RUNS.ilog2()).rev().map(|power| 1 << power).find(|power| u128::from(*power) <= times).unwrap_or(1)
 }
 
 /// What is known of the border between the capacities that are too small and those that hold a program, in bytes.
@@ -198,7 +208,7 @@ pub struct Search<'a> {
     pub unlimited: &'a Observation,
     /// Whether it died on `cards`.
     pub died: bool,
-    /// How long a run may take.
+    /// How long a run may take by the clock, where the user said so.
     pub timeout: Option<Duration>,
     /// Whether the search is only the beginning of another one, so that a slow program is given less time.
     pub hurry: bool,
@@ -261,33 +271,32 @@ impl Search<'_> {
     /// # Errors
     /// When a run cannot be set up, or a signal ends one.
     pub fn run(&self) -> Result<Searched, Stop> {
-        let start = Instant::now();
         let Some(outlook) = self.outlook() else { return Ok(Searched::default()) };
         // What adapts runs once for each capacity, and takes the time of as many trials.
         let hurry = self.hurry && outlook.adapts;
+        let affordable = affordable(self.unlimited.own);
         let times = if self.unlimited.takes_a_share() { TIMES_OF_AN_ENGINE } else { TIMES };
-        let longest = LONGEST.max(self.unlimited.elapsed.saturating_mul(times));
         let mut border = self.border(&outlook);
         let mut best: Option<(Observation, Vec<Card>, Vec<u64>)> = None;
-        let (mut runs, mut is_over) = (0, false);
+        let (mut runs, mut rounds, mut is_over) = (0, 0, false);
         let mut tried = Vec::new();
         while runs < MOST_RUNS && !is_over {
             // Until one held it, a need is not known, and no card can be named.
-            let time_limit = match (best.is_some(), hurry) {
-                (false, _) => longest * 2,
-                (true, true) => LONGEST,
-                (true, false) => longest,
+            let most = match (best.is_some(), hurry) {
+                (false, _) => affordable.max(times) * 2,
+                (true, true) => affordable,
+                (true, false) => affordable.max(times),
             };
-            let left = time_limit.saturating_sub(start.elapsed());
             let chosen = border.next(self.runner.jobs());
-            if chosen.is_empty() || left.is_zero() {
+            if chosen.is_empty() || rounds >= most {
                 break;
             }
+            rounds += 1;
             let sizes: Vec<String> = chosen.iter().map(|&bytes| oomph_gpu::size::format(bytes)).collect();
             (self.tell)(&format!("running it on a card of {}", sizes.join(" and of ")));
             let cards: Vec<Vec<Card>> = chosen.iter().map(|&bytes| self.limited(&outlook.capacities(bytes))).collect();
             runs += u32::try_from(chosen.len()).unwrap_or(1);
-            for ((bytes, cards), ended) in chosen.into_iter().zip(cards.iter()).zip(self.perform(&cards, left)) {
+            for ((bytes, cards), ended) in chosen.into_iter().zip(cards.iter()).zip(self.perform(&cards)) {
                 let run = match ended? {
                     Ended::Observed(run) => run,
                     Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
@@ -406,10 +415,13 @@ impl Search<'_> {
     }
 
     /// Runs the program on each of some sets of cards, in parallel.
-    fn perform(&self, cards: &[Vec<Card>], left: Duration) -> Vec<Result<Ended, Stop>> {
-        let time_limit = left.max(self.unlimited.elapsed.saturating_mul(2));
-        let timeout = Some(self.timeout.map_or(time_limit, |timeout| timeout.min(time_limit)));
-        let run = |cards: &[Card]| self.runner.run(self.changes, cards, timeout).map_err(Stop::Failed);
+    fn perform(&self, cards: &[Vec<Card>]) -> Vec<Result<Ended, Stop>> {
+        let longest = LONGEST_RUN.max(self.unlimited.own.saturating_mul(TIMES));
+        let run = |cards: &[Card]| {
+            let own = OwnLimit::of(longest);
+            let limits = Limits { clock: self.timeout, own: Some(&own) };
+            self.runner.run(self.changes, cards, limits).map_err(Stop::Failed)
+        };
         if let [one] = cards {
             return vec![run(one)];
         }

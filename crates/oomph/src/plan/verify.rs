@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use oomph_gpu::Catalogue;
+use oomph_launch::Limits;
 use oomph_plan::Estimate;
 use oomph_report::{Verdict, Verified};
 use serde_json::Value;
@@ -61,7 +62,7 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
     let cards: Vec<Card> = context.program.cards.iter().map(Card::without_limit).collect();
     let changes = Changes::none(&context.program.command);
     let run = |cards: &[Card]| -> Result<std::result::Result<oomph_report::DryRunReport, i32>> {
-        let observation = match context.run(&changes, cards, None)? {
+        let observation = match context.run(&changes, cards, Limits::default())? {
             Ended::Observed(observation) => observation,
             Ended::Interrupted(signal, _) => return Ok(Err(signal)),
         };

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use oomph_gpu::size;
-use oomph_launch::{Guard, HookCheckpoint, Output, RunFolder, Stop as LaunchStop, StopMode};
+use oomph_launch::{Guard, HookCheckpoint, Limits, Output, OwnLimit, RunFolder, Stop as LaunchStop, StopMode};
 use oomph_protocol::journal::{self as events, JournalEvent};
 use oomph_remedy::Catalogue;
 
@@ -224,8 +224,9 @@ impl Guarded<'_> {
         let cards = self.cards().map_err(Stop::Failed)?;
         self.tell("checking whether it fits what is free on the card");
         let changes = Changes::none(&self.context.program.command);
-        let timeout = (time != Duration::MAX).then_some(time);
-        let run = match self.context.run(&changes, &cards, timeout).map_err(Stop::Failed)? {
+        let own = OwnLimit::of(time);
+        let limits = Limits { clock: None, own: Some(&own) };
+        let run = match self.context.run(&changes, &cards, limits).map_err(Stop::Failed)? {
             Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
             Ended::Observed(run) => run,
         };

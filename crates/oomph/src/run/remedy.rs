@@ -107,7 +107,7 @@ pub fn search(context: &RunContext, cards: &[Card], rules: &Rules, tell: &(dyn F
         FixVerdict::FitsAlready => Next::Fits { peak_bytes: answer.report.baseline.peak_bytes },
         FixVerdict::Failed => Next::Nothing("the dry run of the program failed for a reason other than memory".into()),
         FixVerdict::NothingFits if answer.report.out_of_time => {
-            Next::Nothing("the search ended with its time (--max-time) before it found a remedy".into())
+            Next::Nothing("the search ended before it found a remedy (--max-time sets its time)".into())
         }
         FixVerdict::NothingFits => Next::Nothing(nothing(&answer, cards, rules)),
         FixVerdict::Fixed => match usable(answer, rules) {

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use oomph_launch::{PythonProgram, available_host_memory_bytes};
+use oomph_launch::{Limits, PythonProgram, available_host_memory_bytes};
 use oomph_report::{DryRunReport, SweepCell, Verdict};
 
 use super::cells::Cell;
@@ -167,7 +167,7 @@ impl Running<'_> {
     /// Runs one cell; the signal that ended it, if one did.
     fn one(&self, context: &RunContext, runner: &dyn Runner, cell: &Cell) -> Result<Option<i32>> {
         let Program { cards, timeout, .. } = &cell.program;
-        let ended = whole_pool::run(runner, &cell.changes(), cards, *timeout, false)
+        let ended = whole_pool::run(runner, &cell.changes(), cards, Limits::of_user(*timeout), false)
             .with_context(|| format!("cannot run cell {}", cell.index))?;
         let run = match ended {
             Ended::Observed(run) => run,

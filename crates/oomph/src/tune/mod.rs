@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
+use oomph_launch::Limits;
 use oomph_report::{
     DeviceReport, DryRunReport, NextStep, TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict, Verdict,
     render_tune,
@@ -169,7 +170,8 @@ impl Bench<'_> {
     fn try_one(&self, setting: &Setting) -> Result<Tried, Stop> {
         let changes = self.knobs.changes(setting);
         let Program { cards, timeout, .. } = self.program;
-        let ended = whole_pool::run(self.runner, &changes, cards, *timeout, false).map_err(Stop::Failed)?;
+        let limits = Limits::of_user(*timeout);
+        let ended = whole_pool::run(self.runner, &changes, cards, limits, false).map_err(Stop::Failed)?;
         match ended {
             Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
             Ended::Observed(run) => Ok(Tried {

@@ -9,7 +9,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use oomph_edit::Program;
 use oomph_protocol::calls::{self, Change, Rule};
@@ -20,6 +20,7 @@ use oomph_report::{Apply, Attempt, DryRunReport, FixRow, KERNELS_UNKNOWN, Result
 use super::applied::{Applied, patch_of};
 use super::applier::{Applier, Said};
 use super::bench::{dies_alike, judge, peak};
+use super::budget::Budget;
 use super::wanted::Wanted;
 use crate::activity::places::Allocating;
 use crate::assemble::assemble;
@@ -28,9 +29,6 @@ use crate::run_context::Ended;
 use crate::trial::{Runner, Stop};
 use crate::whole_pool;
 use sizes::{Sized, between};
-
-/// A try that has begun may run this much longer than the search.
-const OVERTIME: Duration = Duration::from_secs(60);
 
 /// Into how many parts the work of a line is divided.
 const PARTS: [u64; 5] = [2, 4, 8, 16, 32];
@@ -53,8 +51,10 @@ pub struct Own {
     pub attempts: Vec<Attempt>,
     /// How many changes were tried.
     pub tried: u64,
-    /// Whether the time was up before everything was tried.
+    /// Whether there was no time, or no run, left before everything was tried.
     pub out_of_time: bool,
+    /// The changes that were next then, by name.
+    pub untried: BTreeSet<String>,
     /// The signal that ended the search before its time.
     pub stopped: Option<i32>,
 }
@@ -73,8 +73,8 @@ pub struct Search<'s> {
     pub before: &'s DryRunReport,
     /// The folder that the program runs in.
     pub directory: &'s Path,
-    /// When nothing new is begun.
-    pub deadline: Instant,
+    /// How much may still be tried.
+    pub budget: &'s Budget,
     /// When the command began.
     pub start: Instant,
     /// How many fixes are looked for.
@@ -209,14 +209,17 @@ impl Search<'_> {
         if own.stopped.is_some() {
             return Ok(None);
         }
-        if Instant::now() >= self.deadline {
+        if !self.budget.has_more() {
             own.out_of_time = true;
+            own.untried.insert(idea.name.clone());
             return Ok(None);
         }
         (self.tell)(&idea.title);
-        let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
+        self.budget.begin();
         let (cards, whole) = (&self.wanted.cards, whole_pool::was_whole(self.before));
-        let ended = whole_pool::run(self.runner, &idea.changes, cards, Some(left), whole).map_err(Stop::Failed)?;
+        let own_limit = self.budget.longest_try();
+        let limits = self.budget.limits(&own_limit);
+        let ended = whole_pool::run(self.runner, &idea.changes, cards, limits, whole).map_err(Stop::Failed)?;
         let run = match ended {
             Ended::Interrupted(signal, _) => {
                 own.stopped = Some(signal);
