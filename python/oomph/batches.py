@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from oomph.record import Record
 
 _SCAN_SECONDS = 2.0
+"""Of the processor: on a busy machine as many samples are looked at."""
+_LONGEST_SCAN = 30.0
+"""By the clock, where a disk or a network is waited for."""
 _SCAN_FIRST = 32
 """Samples that are looked at before a dataset counts as one whose samples are of one size."""
 _STEPS_BEFORE = 2
@@ -38,7 +41,7 @@ class Batches:
     """Follows the batches of the loaders that a program trains on."""
 
     def __init__(
-        self, torch: Torch, record: Record, longest: bool = True, clock: Callable[[], float] = time.perf_counter
+        self, torch: Torch, record: Record, longest: bool = True, clock: Callable[[], float] = time.process_time
     ) -> None:
         self.torch = torch
         self.record = record
@@ -168,10 +171,11 @@ class Batches:
 
     def _scan(self, dataset, indices):
         """Measure samples spread over a dataset, for a bounded time."""
-        end = self.clock() + _SCAN_SECONDS
+        end, guard = self.clock() + _SCAN_SECONDS, time.perf_counter() + _LONGEST_SCAN
         found: list[tuple[int, int]] = []
         for number, index in enumerate(_spread(indices)):
-            if number >= _SCAN_FIRST and (self.clock() > end or min(found)[0] == max(found)[0]):
+            over = self.clock() > end or time.perf_counter() > guard
+            if number >= _SCAN_FIRST and (over or min(found)[0] == max(found)[0]):
                 break
             found.append((extent(self.torch, dataset[index]), index))
         return found

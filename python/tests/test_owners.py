@@ -3,6 +3,7 @@
 import json
 import os
 import unittest
+import unittest.mock
 
 import support
 
@@ -153,15 +154,18 @@ class Kept(unittest.TestCase):
 
 class TimeShare(unittest.TestCase):
     def test_observing_stops_when_it_has_taken_its_share(self):
-        now = [0.0]
-        share = Share(lambda: now[0])
-        self.assertTrue(share.left())
-        since = share.start()
-        now[0] = 2.0
-        share.end(since)
-        self.assertFalse(share.left())
-        now[0] = 100.0
-        self.assertTrue(share.left())
+        with unittest.mock.patch("oomph.owners.share.time") as time:
+            time.process_time.return_value = time.thread_time.return_value = time.perf_counter.return_value = 0.0
+            share = Share()
+            self.assertTrue(share.left())
+            since = share.start()
+            time.process_time.return_value = time.thread_time.return_value = 2.0
+            # Other work had the processors most of the time, which is not the program's.
+            time.perf_counter.return_value = 100.0
+            share.end(since)
+            self.assertFalse(share.left())
+            time.process_time.return_value = 100.0
+            self.assertTrue(share.left())
 
 
 @WITH_TORCH

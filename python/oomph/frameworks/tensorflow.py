@@ -230,9 +230,9 @@ class TensorFlowWatcher(FrameworkWatcher):
             peaks = self.peaks()
             reason = self.rule.after_step(self.counter.steps, [peaks[index][1] for index in sorted(peaks)])
             self.growth.after_step(self.counter.steps, sum(held for _, held in self.present().values()))
-            now = time.monotonic()
+            now = time.process_time()
             self._began = now if self._began is None else self._began
-            # What comes after the loop may need more: it is left out only where the time does not reach it.
+            # What comes after the loop may need more: it is left out only where the processor's time does not reach it.
             if reason == "peak-stable" and now - self._began < self.budget:
                 reason = None
             if reason is None:
