@@ -316,9 +316,7 @@ fn a_package_of_the_index_is_installed() {
         assert!(text(&output.stderr).contains("could not install six"), "{}", text(&output.stderr));
         return;
     }
-    let start = Instant::now();
     let again = place.run(&["--with= SIX", "--", "python", "-c", "import six; print(six.__name__)"]);
     assert_eq!(text(&again.stdout), "six\n");
     assert!(text(&again.stderr).is_empty(), "it was made twice: {}", text(&again.stderr));
-    assert!(start.elapsed() < Duration::from_secs(5));
 }

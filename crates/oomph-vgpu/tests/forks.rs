@@ -27,7 +27,7 @@ const NOT_INITIALIZED: c_int = 3;
 const CAPACITY: u64 = 1 << 30;
 const THREADS: usize = 4;
 /// A child that works for so long hangs: it needs some milliseconds.
-const HANGS: Duration = Duration::from_secs(20);
+const HANGS: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Copy)]
 struct Cuda {

@@ -17,7 +17,7 @@ use crate::run::{self, Finished, Started, TORCH_2_15, python_by_hand, python_wit
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// How long a program that runs meanwhile may take to its first steps.
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_secs(600);
 
 /// What opens a page in place of a browser: it takes the page away, because `oomph view` leaves it.
 const BROWSER: &str = "#!/bin/sh\nmv \"$1\" opened.html\n";
@@ -119,7 +119,7 @@ impl Meanwhile {
     pub fn end(mut self) -> Result<Finished> {
         let started = self.0.take().context("it was ended")?;
         started.signal_group(libc::SIGTERM);
-        started.finish_within(Duration::from_secs(30))
+        started.finish_within(Duration::from_secs(300))
     }
 }
 
