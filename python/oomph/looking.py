@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 
 _OPTIMIZED = 1
 """The flag of code whose names are not kept in a dictionary."""
+_NOBODYS = "_oomph_no_such_name"
+"""A name that only objects have that answer to every name."""
 _READERS = frozenset(("locals", "vars", "eval", "exec", "dir"))
 
 
 def attribute(thing: object, name: str, default: Any = None) -> Any:
-    """An attribute of an object; `default` where it has none, or where asking for it raises."""
+    """An attribute of an object; `default` where it has none, where asking for it raises, or where it answers to every name."""
     try:
-        return getattr(thing, name, default)
+        found = getattr(thing, name, default)
+        # What pyparsing reads gives an empty text for each name that it lacks, and a mock gives a mock.
+        if found is not default and hasattr(type(thing), "__getattr__") and hasattr(thing, _NOBODYS):
+            return default
+        return found
     except Exception:
         # A property may be code of the program's own.
         return default

@@ -102,6 +102,20 @@ class Lengths(unittest.TestCase):
         self.assertFalse(length.gives_batches(Config()))
         self.assertEqual(skim.size_of([Config(), {"x": Config()}, Batch(32)]), Batch(32).shape[0])
 
+    def test_objects_that_answer_to_every_name_say_nothing(self):
+        class Results:
+            """As pyparsing's: an empty text for whatever it lacks."""
+
+            def __getattr__(self, name):
+                return ""
+
+            def __iter__(self):
+                return iter([1])
+
+        self.assertIsNone(length.inner_of(Results()))
+        self.assertIsNone(length.length_of(Results()))
+        self.assertFalse(length.gives_batches(Results()))
+
 
 class Looking(unittest.TestCase):
     def test_what_a_variable_held_is_let_go(self):

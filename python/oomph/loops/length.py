@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 
 from oomph.looking import attribute, with_locals
 
@@ -45,7 +46,7 @@ def inner_of(iterable: object) -> Any:
     if isinstance(iterable, zip):
         return _reduced(iterable)
     frame = attribute(iterable, "gi_frame")
-    if frame is not None:
+    if isinstance(frame, types.FrameType):
         # A loader whose `__iter__` is a generator, such as Accelerate's.
         return _own_object(frame)
     found = attribute(iterable, "iterable")
