@@ -38,6 +38,8 @@ _TAIL = 2
 """Iterations at the end that run with everything: a full batch, and the last one."""
 _NOISE = 64 << 10
 """Bytes by which an abridged iteration may differ from a whole one in what it leaves on the card."""
+_COUNTERS = 2.0
+"""Seconds that abridged iterations may take where nothing but counters grows: most of them are only printed."""
 _REFRESHED = 0.02
 """Where nobody knows the last iteration, one runs with everything each time memory has grown by this part of itself."""
 
@@ -113,7 +115,9 @@ class Abridged:
         self._ran = self._clean = 0
         self._at = 0.0
         self._seconds = 0.0
-        self._limit = course.budget / 2
+        grown = loop.hands_out or bool(loop.kept.grown())
+        self._limit = course.budget / 2 if grown else _COUNTERS
+        """Seconds of the processor that abridged iterations may take together."""
         self._ends = False
         """The last iterations have begun."""
         self.replaces = False
