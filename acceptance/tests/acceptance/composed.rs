@@ -30,9 +30,7 @@ pub fn trials() -> Vec<Trial> {
     });
     let seeds = named.unwrap_or_else(|| SEEDS.to_vec());
     let trial = |seed| {
-        tried(format!("composed::seed-{seed}"), move || {
-            alike(seed).map_err(|error| Failed::from(format!("{error:#}")))
-        })
+        tried(format!("composed::seed-{seed}"), move || alike(seed).map_err(|error| Failed::from(format!("{error:#}"))))
     };
     seeds.into_iter().map(trial).collect()
 }

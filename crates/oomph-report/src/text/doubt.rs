@@ -108,7 +108,11 @@ pub(super) fn fault(page: &mut Page, fault: &Fault) {
     if let Some(site) = &fault.abridged {
         let text = format!(" {}: its results were stand-ins of those before", place(site).trim_start());
         page.paragraph(2, 4, &[(Ink::Strong, "loop"), (Ink::Plain, &text)]);
-        page.paragraph(2, 4, &[(Ink::Plain, "--until-exit runs all of it; please report these lines with the version of oomph")]);
+        page.paragraph(
+            2,
+            4,
+            &[(Ink::Plain, "--until-exit runs all of it; please report these lines with the version of oomph")],
+        );
         return;
     }
     if let Some(site) = &fault.read_at {

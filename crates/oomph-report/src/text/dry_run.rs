@@ -95,12 +95,10 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             }
             page.paragraph(0, 2, &[(Ink::Bad, "does not fit:"), (Ink::Strong, &text)]);
         }
-        Verdict::Unsure => {
-            match &report.unsure {
-                Some(unsure) => doubt::unsure(page, unsure),
-                None => doubt::left_out(page),
-            }
-        }
+        Verdict::Unsure => match &report.unsure {
+            Some(unsure) => doubt::unsure(page, unsure),
+            None => doubt::left_out(page),
+        },
         Verdict::Failed => {
             if let Some(host) = &report.host {
                 doubt::host(page, host);

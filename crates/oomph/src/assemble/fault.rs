@@ -44,10 +44,20 @@ pub(super) fn of(run: &Observation) -> Option<Fault> {
     let to_blame = match failure {
         // An exception that has nothing to do with CUDA is the program's own, whatever it called before.
         Some(_) => {
-            read_at.is_some() || abridged.is_some() || says(&REFUSALS) || words.contains(OURS) || (!asked.is_empty() && says(&OF_CUDA))
+            read_at.is_some()
+                || abridged.is_some()
+                || says(&REFUSALS)
+                || words.contains(OURS)
+                || (!asked.is_empty() && says(&OF_CUDA))
         }
         // A program of machine code, or one that left by a signal, does not say.
         None => !asked.is_empty(),
     };
-    to_blame.then(|| Fault { asked, message: run.exception().unwrap_or_default(), static_runtime: None, read_at, abridged })
+    to_blame.then(|| Fault {
+        asked,
+        message: run.exception().unwrap_or_default(),
+        static_runtime: None,
+        read_at,
+        abridged,
+    })
 }
