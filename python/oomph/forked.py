@@ -43,7 +43,7 @@ def _begin_in_child():
         try:
             _away = _away or bool(in_use())
         except Exception:
-            # What cannot be told of a framework is told of it when it is asked.
+            # What a framework does not say now, it says when it is asked.
             continue
 
 

@@ -36,7 +36,7 @@ WITHIN = {
     ("watcher.py", "_versions"): "runs when CUDA begins",
     ("owners/__init__.py", "started"): "runs when CUDA begins",
     ("owners/workspaces.py", "workspace_sizes"): "runs with the recording of the allocator, which a forked child has none of",
-    ("loops/agreement.py", "_join"): "`is_available` of torch.distributed is no question to CUDA",
+    ("loops/agreement.py", "_join"): "`is_available` of torch.distributed does not ask CUDA",
 }
 
 

@@ -32,7 +32,7 @@ _LEARNED = 2
 """Whole iterations whose calls are remembered, and that abridged ones are compared with."""
 _CHECKED = 2
 """Abridged iterations that are compared with whole ones."""
-_PATIENCE = 16
+_SETTLED_WITHIN = 16
 """Iterations after which no call of a module may be new any more."""
 _TAIL = 2
 """Iterations at the end that run with everything: a full batch, and the last one."""
@@ -218,7 +218,7 @@ class Abridged:
         if new:
             # Calls that were not seen before ran, and are known from now on.
             self._seconds = 0.0
-            return self._ran < _PATIENCE
+            return self._ran < _SETTLED_WITHIN
         self._clean += 1
         if not self._is_as_whole():
             return False

@@ -50,7 +50,7 @@ class Seen:
         self.size = size
         """Members of a container, elements of an array, or the value of a counter."""
         self.data = data
-        """Whether it is an array or holds some: what can be sent to the card as it is."""
+        """Whether it is an array or holds some: what can be sent to the card unchanged."""
         self.number = number
 
 

@@ -228,7 +228,7 @@ def key_bytes(tensor: Tensor) -> int:
 
 
 def _memory_of(tensor):
-    """What tells the memory of one tensor from that of others."""
+    """A key that tensors in the same memory share."""
     address = tensor.untyped_storage().data_ptr()
     return tensor.device, address or -id(tensor)
 

@@ -49,7 +49,7 @@ class Stubs:
     # -- putting in place ----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Stand in place; calls run and are remembered."""
+        """Put everything in place; calls run and are remembered."""
         self.mode = LEARNING
         self._watch_modules()
         self._watch_optimizers()
@@ -132,7 +132,7 @@ class Stubs:
         return task is not None and task() != -1
 
     def _key(self, module, args, kwargs, given):
-        """What tells calls that give alike results; None where a call has no key. Collects the call's tensors in `given`."""
+        """A key that calls with alike results share; None where a call has no key. Collects the call's tensors in `given`."""
         torch = self._torch
         try:
             shape = self._signature(args, given, 0), self._signature(kwargs, given, 0)
@@ -280,7 +280,7 @@ class Loaders:
         self._vary: set[Any] = set()
         self._left: dict[int, int] = {}
         self.sized: Callable[[int], None] = lambda size: None
-        """Is told the size of each batch that was loaded, before a loop has it."""
+        """Called with the size of each batch that was loaded, before a loop has it."""
 
     def attach(self, undo: list[Callable[[], object]], mode: Callable[[], str]) -> None:
         """Stand between loops and loaders."""
@@ -321,7 +321,7 @@ class Loaders:
 
     @staticmethod
     def key_of(iterator: Any) -> Any:
-        """What tells the iterators of one loader from those of others; None where nobody knows how many batches it gives."""
+        """A key that the iterators of one loader share; None where nobody knows how many batches it gives."""
         if type(attribute(iterator, "_index_sampler")).__name__ == "_InfiniteConstantSampler" or total_of(iterator) is None:
             return None
         return id(iterator._dataset), id(iterator._index_sampler)
