@@ -35,6 +35,10 @@ fn mask() -> Result<()> {
     // Neither end decides where both agree.
     let (large, small) = (ask("8GiB")?.report()?, ask("1GiB")?.report()?);
     ensure!(large["verdict"] == "fits" && large["unsure"].is_null(), "{large:#}");
+    ensure!(
+        large["devices"][0]["peak_is_maximum"] == true && large["devices"][0]["peak"]["low_bytes"] == 0,
+        "{large:#}"
+    );
     ensure!(small["verdict"] == "oom" && small["unsure"].is_null(), "{small:#}");
     Ok(())
 }

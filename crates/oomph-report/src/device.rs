@@ -52,6 +52,10 @@ pub struct DeviceReport {
     /// Whether the second run ended early for another reason, so that `needed` is the least that it needs.
     #[serde(default)]
     pub needed_is_minimum: bool,
+    /// Whether a size that was not computed was taken as the most that there can be, so that the peak is no more than this
+    /// and nothing is said of how little it may be: `low_bytes` is 0.
+    #[serde(default)]
+    pub peak_is_maximum: bool,
     /// The parts of the peak that were modelled and not executed, with their bounds.
     #[serde(default)]
     pub modelled: Vec<ModelledTerm>,
@@ -180,7 +184,7 @@ pub struct Peak {
     pub context_bytes: u64,
     /// What is left: libraries that take memory outside the framework's allocator, and other allocators.
     pub other_bytes: u64,
-    /// The least that `process_bytes` may be on a real card.
+    /// The least that `process_bytes` may be on a real card; 0 where nothing is said of it (`peak_is_maximum`).
     pub low_bytes: u64,
     /// The most that `process_bytes` may be on a real card.
     pub high_bytes: u64,

@@ -206,6 +206,7 @@ mod tests {
                 needed: None,
                 smallest_capacity: None,
                 needed_is_minimum: false,
+                peak_is_maximum: false,
                 modelled: vec![],
                 caught_ooms: vec![],
                 whose: None,

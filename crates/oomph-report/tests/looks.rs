@@ -46,6 +46,7 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
         needed: None,
         smallest_capacity: None,
         needed_is_minimum: false,
+        peak_is_maximum: false,
         modelled: vec![ModelledTerm {
             what: "context".into(),
             bytes: 236 * MIB,
@@ -390,6 +391,15 @@ fn it_dies_on_the_longest_batch() {
         oom.step = Some(2);
     }
     assert!(!render_dry_run(&report, NORMAL).contains("on a batch of the longest"));
+}
+
+#[test]
+fn a_size_that_was_taken_as_the_most_bounds_the_peak_from_above_alone() {
+    let mut report = oom();
+    report.devices[0].oom = None;
+    report.devices[0].peak_is_maximum = true;
+    let text = render_dry_run(&report, NORMAL).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("(at most") && !text.contains("(between"), "{text}");
 }
 
 #[test]

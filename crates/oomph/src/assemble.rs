@@ -80,6 +80,9 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         Verdict::Fits | Verdict::Oom | Verdict::Recovered => holding(&devices, cards, run, evidence.run_on),
         Verdict::Failed | Verdict::Unsure | Verdict::NoGpuUse => Vec::new(),
     };
+    if takes_the_most(run) {
+        at_most(&mut devices);
+    }
     let tight = verdict == Verdict::Fits && devices.iter().any(is_tight);
     let mut seen = BTreeSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
@@ -162,6 +165,22 @@ fn answered_for(devices: &mut [DeviceReport], run: &Observation) {
             like = Some(device.index);
         } else if device.index < world {
             device.as_device = like;
+        }
+    }
+}
+
+/// Whether the run took the most that there can be for a size that was not computed.
+fn takes_the_most(run: &Observation) -> bool {
+    run.hooks.reports.iter().flat_map(|hook| &hook.unknown_sizes).any(|size| size.taken > size.low)
+}
+
+/// Says of the cards that were used that no more was needed than was seen, and nothing of how much less.
+fn at_most(devices: &mut [DeviceReport]) {
+    for device in devices.iter_mut().filter(|device| device.processes > 0) {
+        device.peak_is_maximum = true;
+        device.peak.low_bytes = 0;
+        if let Some(needed) = &mut device.needed {
+            needed.low_bytes = 0;
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use oomph_launch::activity::Refusal;
-use oomph_launch::{HookDevice, HookFailure, HookHostShortage, HookLimit, HookSite, LimitScales};
+use oomph_launch::{HookDevice, HookFailure, HookHostShortage, HookLimit, HookSite, HookUnknownSize, LimitScales};
 use oomph_ledger::NoteKind;
 use oomph_protocol::hook::HookEngine;
 
@@ -58,6 +58,21 @@ fn parts_never_exceed_the_whole_however_the_sources_disagree() {
     let peak = report.devices[0].peak;
     assert_eq!(peak.process_bytes, peak.context_bytes + peak.reserved_bytes.unwrap_or(0) + peak.other_bytes);
     assert!(peak.allocated_bytes <= peak.reserved_bytes);
+}
+
+#[test]
+fn a_size_that_was_taken_as_the_most_leaves_open_how_little_it_may_be() {
+    let cards = [card("rtx-3060")];
+    let with = |taken| {
+        let size =
+            HookUnknownSize { operation: "nonzero".into(), low: 1, high: 9, taken, ..HookUnknownSize::default() };
+        let hook = HookReport { unknown_sizes: vec![size], ..hook(7, &[(0, 900, 800)]) };
+        assemble(&cards, &run(ledger(&cards, &[1000], &[(7, 0, 1000, 0)], &[]), vec![hook], 0), None)
+    };
+    let (most, least) = (with(9), with(1));
+    assert!(most.devices[0].peak_is_maximum && most.devices[0].peak.low_bytes == 0);
+    assert!(!least.devices[0].peak_is_maximum && least.devices[0].peak.low_bytes > 0);
+    assert_eq!(most.devices[0].peak.high_bytes, least.devices[0].peak.high_bytes);
 }
 
 #[test]

@@ -330,7 +330,10 @@ fn figures(page: &mut Page, device: &DeviceReport) {
         return;
     }
     let mut text = format!(" {}", size(peak.process_bytes));
-    if size(peak.low_bytes) != size(peak.high_bytes) {
+    if device.peak_is_maximum {
+        let most = size(peak.high_bytes);
+        text += &format!(" (at most {most} on a real card: sizes that were not computed are the most there can be)");
+    } else if size(peak.low_bytes) != size(peak.high_bytes) {
         text += &format!(" (between {} and {} on a real card)", size(peak.low_bytes), size(peak.high_bytes));
     }
     text += if device.processes > 1 {
@@ -416,11 +419,16 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
     let Some(capacity) = device.capacity_bytes else { return };
     match (oom.would_need_bytes, device.needed) {
         (Some(need), needed) => {
-            let least = if device.needed_is_minimum { " at least" } else { "" };
+            let least = match (device.needed_is_minimum, device.peak_is_maximum) {
+                (true, _) => " at least",
+                (false, true) => " at most",
+                (false, false) => "",
+            };
             let mut text = format!("{least} {} in all", size(need));
             if let Some(needed) = needed.filter(|needed| {
                 // The least has nothing above it.
                 !device.needed_is_minimum
+                    && !device.peak_is_maximum
                     && size(needed.low_bytes) != size(needed.high_bytes)
                     && (needed.low_bytes..=needed.high_bytes).contains(&need)
             }) {

@@ -124,6 +124,7 @@ pub(super) fn device(index: usize, card: &Card, run: &Observation, warnings: &mu
         needed: None,
         smallest_capacity: None,
         needed_is_minimum: false,
+        peak_is_maximum: false,
         modelled: modelled.into_iter().collect(),
         caught_ooms: Vec::new(),
         whose: None,
