@@ -35,12 +35,21 @@ _NEGATES = ("logical_not", "bitwise_not", "bitwise_invert", "invert")
 
 def healthy(frame: FrameType | None) -> bool | None:
     """What the flag that `frame` reads is in a run that goes on; None where no source says."""
+    return _asked(_healthy_at, frame)
+
+
+def going_on(frame: FrameType | None) -> bool | None:
+    """What the flag that `frame` reads is where a loop goes on to its other end; None where it ends none that has another."""
+    return _asked(_going_on_at, frame)
+
+
+def _asked(question, frame):
     same = True
     for _ in range(_MOST_CALLERS):
         if frame is None:
             return None
         try:
-            answer, handed_on = _healthy_at(frame.f_code, frame.f_lasti, frame.f_lineno)
+            answer, handed_on = question(frame.f_code, frame.f_lasti, frame.f_lineno)
         except Exception:
             # Sources may be anything, and a guess that cannot be made is none.
             return None
@@ -71,6 +80,20 @@ def _healthy_at(code, lasti, line):
         answers = {question(read) for read in reads}
         if len(answers) == 1 and None not in answers:
             return answers.pop(), None
+    return None, around.given_back(reads[0]) if len(reads) == 1 else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _going_on_at(code, lasti, line):
+    """The same for a flag by which a loop is left."""
+    tree = _tree(code.co_filename)
+    if tree is None:
+        return None, None
+    around = _Around(tree, code, line)
+    reads = around.reading(_span_of(code, lasti), line)
+    answers = {around.not_to_leave(read) for read in reads}
+    if len(answers) == 1 and None not in answers:
+        return answers.pop(), None
     return None, around.given_back(reads[0]) if len(reads) == 1 else None
 
 
@@ -115,7 +138,7 @@ class _Around:
         if sys.version_info < (3, 12):
             exact = [node for node in exact if isinstance(node, ast.Call)]
         # `not x` reads `x`.
-        tests = exact[:1] or [node.test for node in self.parents if isinstance(node, (ast.If, ast.Assert))]
+        tests = exact[:1] or [node.test for node in self.parents if isinstance(node, (ast.If, ast.While, ast.Assert))]
         leaves = [leaf for test in tests for leaf in _leaves(test) if _covers(leaf, line)]
         calling = [leaf for leaf in leaves if any(isinstance(part, ast.Call) for part in ast.walk(leaf))]
         if leaves:
@@ -148,6 +171,59 @@ class _Around:
                    if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in names}
         answers.discard(None)
         return answers.pop() is same if len(answers) == 1 else None
+
+    def not_to_leave(self, read, by_name=True):
+        """The value of an expression with which a loop is not left that ends in another way as well."""
+        node, same, limited = read, True, None
+        while True:
+            parent = self.parents.get(node)
+            if isinstance(parent, ast.If) and node is parent.test:
+                wanted = self._stays(parent)
+                return None if wanted is None else wanted is same
+            if isinstance(parent, ast.While) and node is parent.test:
+                # Another part of the condition ends the loop as well.
+                return same if limited else None
+            if by_name and _is_assignment(parent):
+                answers = {self.not_to_leave(one, False) for one in self._uses(_names(parent))}
+                answers.discard(None)
+                return answers.pop() is same if len(answers) == 1 else None
+            step = _handed_on(parent, node)
+            if step is None:
+                return None
+            if isinstance(parent, ast.BoolOp):
+                limited = isinstance(parent.op, ast.And)
+            elif limited is not None and not step:
+                limited = not limited
+            node, same = parent, same is step
+
+    def _uses(self, names):
+        """Where the values of names are asked for."""
+        return [one for one in self.parents
+                if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and one.id in names]
+
+    def _stays(self, statement):
+        """The value of the test of an `if` with which the loop around it, which ends in another way too, is not left."""
+        loop = self.parents.get(statement)
+        while loop is not None and not isinstance(loop, (ast.For, ast.AsyncFor, ast.While)):
+            loop = self.parents.get(loop)
+        if loop is None or isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant):
+            return None
+        then, otherwise = self._leaves_loop(statement.body), self._leaves_loop(statement.orelse)
+        return None if then == otherwise else not then
+
+    def _leaves_loop(self, statements):
+        """Whether statements leave a loop: at once, or by a flag that its condition asks for."""
+        for one in statements:
+            if isinstance(one, (ast.Break, ast.Return)):
+                return True
+            constant = getattr(getattr(one, "value", None), "value", None)
+            if _is_assignment(one) and isinstance(constant, bool):
+                answers = {self.not_to_leave(use, False) for use in self._uses(_names(one))
+                           if not isinstance(self.parents.get(use), ast.If)}
+                answers.discard(None)
+                if answers and answers == {not constant}:
+                    return True
+        return False
 
     def given_back(self, read):
         """Whether an expression is what the function gives back (True), or its opposite is (False); None for neither."""

@@ -501,8 +501,11 @@ def _vllm_imported(module):
 
 def _install_values(torch, rec):
     from oomph import values
+    from oomph.values import decoders
 
-    values.install(torch, config["values"], rec, config["routing"], config["unknown_sizes"])
+    session = values.install(torch, config["values"], rec, config["routing"], config["unknown_sizes"])
+    if session is not None:
+        on_import("transformers.generation.utils", lambda module: decoders.watch(module, session.warn))
 
 
 def _install_undrawn(torch):

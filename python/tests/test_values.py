@@ -8,7 +8,7 @@ import unittest
 import unittest.mock
 import warnings
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 try:
     import torch
@@ -101,6 +101,8 @@ def setUpModule():
     global session
     if torch is None:
         raise unittest.SkipTest("torch is not installed")
+    if session is not None:
+        return
     if torch.cuda.is_available():
         session = values.install(torch, "small", heard)
         torch.zeros(1, device="cuda")

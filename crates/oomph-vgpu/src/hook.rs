@@ -1,10 +1,11 @@
-//! What the hook in Python asks and says: refusals, the line of Python that is under way, the work of a step, and what single
-//! bytes are.
+//! What the hook in Python asks and says: refusals, the line of Python that is under way, the work of a step, what single
+//! bytes are, and which blocks PyTorch's allocator handed out.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 
 use crate::activity::Place;
 use crate::gpu::gpu;
+use crate::handed;
 
 /// How many requests a card has refused this process: whether an error that does not say so is for lack of memory.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -45,4 +46,37 @@ pub unsafe extern "C" fn oomph_work_cut(to: *mut u8, room: usize) -> usize {
     // SAFETY: the caller's promise; the text is no longer than the room.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len()) };
     text.len()
+}
+
+/// Follows PyTorch's allocator from now on. Gives the address of the number of blocks that [`oomph_handed`] has to tell, or
+/// null where the allocator cannot be followed. With `pattern` blocks begin with a test's pattern.
+///
+/// # Safety
+/// `allocator` is what `c10::cuda::CUDACachingAllocator::allocator` holds.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn oomph_follow_allocator(allocator: *mut c_void, pattern: bool) -> *const usize {
+    let handed = &gpu().handed;
+    // SAFETY: the caller's promise.
+    if !unsafe { handed::follow(allocator) } {
+        return std::ptr::null();
+    }
+    if pattern {
+        handed.begin_with_pattern();
+    }
+    handed.waiting()
+}
+
+/// Writes the address and the size in bytes of blocks that the allocator handed out, the earliest first, and gives their
+/// number. They are not told again.
+///
+/// # Safety
+/// `to` may be written for twice `room` words.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn oomph_handed(to: *mut [usize; 2], room: usize) -> usize {
+    if to.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let to = unsafe { std::slice::from_raw_parts_mut(to, room) };
+    gpu().handed.take(to)
 }

@@ -54,6 +54,7 @@ mod library {
     pub(crate) mod fork;
     pub(crate) mod gpu;
     pub(crate) mod graph_memory;
+    pub(crate) mod handed;
     pub(crate) mod handle;
     pub(crate) mod holdings;
     mod hook;

@@ -135,6 +135,8 @@ pub enum Rank {
     PythonLines,
     /// What single bytes are read as.
     Flags,
+    /// Blocks that PyTorch's allocator handed out.
+    Handed,
     /// Which block lies where.
     Space,
     /// This process's slot in the ledger.

@@ -15,6 +15,7 @@ import threading
 import types
 
 from oomph import forked
+from oomph.values import poison, unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def install(
         record.warn("Values are not computed: PyTorch %s is too old for it." % torch.__version__)
         return None
     _installed = _Session(torch, mode, record, routing, unknown_sizes)
+    _installed.stay_after_inference_mode()
     _installed.wait()
     return _installed
 
@@ -65,6 +67,7 @@ class _Session:
         self.routing = routing
         self.unknown_sizes = unknown_sizes
         self.record = record
+        self.warn = unknown.Warner(record)
         self.kernels: Any = None
         self.prepared: Any = None
         """Kernels that are registered, while no thread is under them yet."""
@@ -95,10 +98,9 @@ class _Session:
                 self.prepared = None
 
     def _made(self):
-        from oomph.values import unknown
         from oomph.values.kernels import Kernels
 
-        kernels = Kernels(self.torch, self.mode, unknown.Warner(self.record), self.routing, self.unknown_sizes)
+        kernels = Kernels(self.torch, self.mode, self.warn, self.routing, self.unknown_sizes)
         kernels.register()
         return kernels
 
@@ -125,6 +127,9 @@ class _Session:
             kernels = self._made()
         forked.card_is_used()
         self.kernels = kernels
+        kernels.begin(poison.is_wanted())
+        if poison.is_wanted():
+            poison.watch(kernels)
         self._hide_from_dynamo()
         self._let_higher_order_operators_pass()
         self._see_operators_that_load_later()
@@ -166,6 +171,23 @@ class _Session:
 
         threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
 
+    def stay_after_inference_mode(self):
+        """Puts a thread back under the kernels where it leaves an inference mode in which CUDA was initialised.
+
+        Leaving it restores what dispatch looked like before. A `with` statement knows its way out when it begins, so this is
+        done before there is any.
+        """
+        session, mode = self, self.torch.inference_mode
+        original = mode.__exit__
+
+        @functools.wraps(original)
+        def leaving(*args):
+            result = original(*args)
+            session.enter()
+            return result
+
+        mode.__exit__ = leaving
+
     def _enter_main_thread(self):
         """CUDA was initialised elsewhere: have the interpreter call `enter` in the main thread when it can."""
         session = self
@@ -189,7 +211,7 @@ class _Session:
             skip = self.torch._C._dynamo.eval_frame.skip_code
         except AttributeError:
             return
-        from oomph.values import arithmetic, copies, dynamic, kernels, memory, operations, quick, standins, unknown
+        from oomph.values import arithmetic, blocks, copies, decoders, dynamic, kernels, memory, operations, quick, standins
 
         seen = set()
 
@@ -202,7 +224,7 @@ class _Session:
                 if isinstance(constant, types.CodeType):
                     visit(constant)
 
-        own = (arithmetic, copies, dynamic, kernels, memory, operations, quick, standins, unknown)
+        own = (arithmetic, blocks, copies, decoders, dynamic, kernels, memory, operations, quick, standins, unknown)
         for module in (sys.modules[__name__],) + own:
             for value in list(vars(module).values()):
                 if isinstance(value, types.FunctionType):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oomph.values import memory
-from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
+from oomph.values.unknown import BLANK, KNOWN, UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,11 +21,15 @@ JOINED_BYTES = 64 << 20
 def read_back(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`.item()`: the value is in memory already; what matters is whether anyone computed it."""
     source = args[0]
-    if kernels.on_device(source) and kernels.usable(source) and kernels.unknowns.level(source) in (GUESS, UNKNOWN):
+    level = kernels.unknowns.level(source) if kernels.on_device(source) and kernels.usable(source) else KNOWN
+    if level == BLANK:
+        # Where the allocator is followed nothing that was seen has written there; else somebody may have, long ago.
+        level = UNKNOWN if kernels.unknowns.of.followed else KNOWN
+    if level:
         if source.dtype in kernels.floats:
             kernels.warn.read()
         else:
-            healthy = kernels.warn.flag() if source.dtype == kernels.torch.bool else None
+            healthy = kernels.warn.flag(level) if source.dtype == kernels.torch.bool else None
             if healthy is not None:
                 return healthy
             kernels.warn.branched()
@@ -58,7 +62,7 @@ def copied(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs
         if count > kernels.limit and (count > kernels.limit_bytes or out.dtype in kernels.floats):
             return out
         try:
-            if kernels.copied_quickly[operation.base](out, source):
+            if kernels.with_quick_ways and kernels.copied_quickly[operation.base](out, source):
                 return out
         except Exception:
             # The long way says what is the matter.
@@ -144,6 +148,8 @@ def _between(kernels, out, source, to_device, fresh):
         elif kernels.unknowns.covers(out) or kernels.unknowns.level(out) == BLANK:
             kernels.unknowns.change(out, KNOWN)
         return
+    if not kernels.with_quick_ways:
+        kernels.unknowns.level(device)
     if straight:
         return
     if not kernels.large(device):

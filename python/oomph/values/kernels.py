@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import operator
 
-from oomph.values import copies, dynamic, quick
+from oomph.values import copies, decoders, dynamic, quick
 from oomph.values.arithmetic import Arithmetic
+from oomph.values.blocks import Blocks
 from oomph.values.memory import readable
 from oomph.values.operations import (
     BLANKS,
@@ -82,15 +83,17 @@ class Kernels:
         ) if hasattr(torch.float16, "itemsize") else frozenset((torch.float16, torch.bfloat16))
         self.arithmetic = Arithmetic(torch, self.on_device, low, everything)
         self.memory = self.arithmetic.memory
-        self.unknowns = Unknowns(self.large)
+        self.unknowns = Unknowns(Blocks(torch), self.large, self.most_bytes)
         self.standins = Standins(self)
         self.include = native._dispatch_tls_set_dispatch_key_included
         self.capturing = getattr(native, "_cuda_isCurrentStreamCapturing", lambda: False)
         self.undisturbed = native.DisableTorchFunction
         self.tensor_types = {torch.Tensor: True, torch.nn.Parameter: True}
+        #: Whether the quick ways are taken. A test goes without them.
+        self.with_quick_ways = True
         self.broken = False
         self.checked = False
-        self.copied_quickly = {"_to_copy": quick.copy(self, True), "copy_": quick.copy(self, False)}
+        self.copied_quickly: dict[str, Any] = {}
         # The registrations last as long as these objects.
         self._libraries: dict[str, Any] = {}
         self._others: set[str] = set()
@@ -99,6 +102,11 @@ class Kernels:
         """In a child that was forked from a process with CUDA nothing is computed, also where a kernel was under way."""
         self.broken, self.checked = True, False
         self.unknowns.forget()
+
+    def begin(self, poison: bool = False) -> None:
+        """Begins in a process with CUDA, before any operation is seen. With `poison` blocks begin with a test's pattern."""
+        self.unknowns.of.follow(poison)
+        self.copied_quickly = {"_to_copy": quick.copy(self, True), "copy_": quick.copy(self, False)}
 
     # -- which tensors ---------------------------------------------------------------------------------------------
 
@@ -117,6 +125,11 @@ class Kernels:
         if count <= self.limit:
             return False
         return tensor.dtype in self.floats or count * tensor.element_size() > self.limit_bytes
+
+    def most_bytes(self, tensor: Tensor) -> int:
+        """The bytes of the largest block of numbers like those of `tensor` that is computed."""
+        numbers = self.limit * tensor.element_size()
+        return numbers if tensor.dtype in self.floats else max(numbers, self.limit_bytes)
 
     # -- registration ----------------------------------------------------------------------------------------------
 
@@ -242,8 +255,9 @@ class Kernels:
             # There are two thousand operators, of which a program uses a hundred.
             nonlocal operation, call, quickly, quickly_all
             operation = self.operation(name)
-            call, quickly = operation.call, quick.after(self, operation)
-            quickly_all = quick.after_several(self, operation)
+            call = operation.call
+            if self.with_quick_ways:
+                quickly, quickly_all = quick.after(self, operation), quick.after_several(self, operation)
 
         def kernel(*args, **kwargs):
             try:
@@ -427,7 +441,7 @@ class Kernels:
         if level and operation.base in FINITENESS and self.asks_if_finite(operation, args):
             # A run is healthy until it is shown not to be: the zeros that stand for its values are finite.
             level = KNOWN
-        if level > GUESS and self.nothing_to_compute(operation, outs or written):
+        if level > GUESS and self.nothing_to_compute(operation, outs or written) and not self.decodes(operation, args, kwargs, outs):
             self.standins.leave(operation, args, kwargs, outs)
             if operation.base.startswith("_foreach"):
                 self.changed(written, level)
@@ -444,9 +458,11 @@ class Kernels:
         else:
             for tensor in outs:
                 self.unknowns.note(tensor, level)
+            if level > GUESS and operation.base in POSITIONS:
+                self.standins.chosen(operation, args, kwargs, outs)
         if operation.base == "equal":
             if level:
-                healthy = self.warn.flag()
+                healthy = self.warn.flag(level)
                 if healthy is not None:
                     return healthy
                 self.warn.branched()
@@ -462,6 +478,14 @@ class Kernels:
         if operation.base == "all" or operation.base in POSITIONS or operation.status:
             return True
         return bool(outs) and all(tensor.dtype in self.floats for tensor in outs)
+
+    def decodes(
+        self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Tensor]
+    ) -> bool:
+        """Whether what follows from something unknown is computed all the same, because a decoder loop goes by it."""
+        if operation.base in POSITIONS and operation.base != "topk":
+            return False
+        return decoders.asks()
 
     def changed(self, written: Iterable[Any], level: int) -> None:
         """Notes what is known of tensors that were written to."""
@@ -499,10 +523,12 @@ class Kernels:
         unknowns = self.unknowns
         worst = KNOWN
         overwrites = operation.out or operation.base in OVERWRITES
+        overwrites_parts = operation.base.startswith(OVERWRITES_PARTS)
         for tensor in tensors:
-            level = unknowns.level(tensor)
-            if level and written and any(tensor is one for one in written):
-                if level == BLANK and (overwrites or operation.base.startswith(OVERWRITES_PARTS)):
+            is_written = bool(written) and any(tensor is one for one in written)
+            level = (unknowns.before if is_written and (overwrites or overwrites_parts) else unknowns.level)(tensor)
+            if level and is_written:
+                if level == BLANK and (overwrites or overwrites_parts):
                     continue
                 if overwrites and unknowns.covers(tensor):
                     continue

@@ -6,6 +6,7 @@ CUDA tensor without a copy, without a call into CUDA, and without a reference to
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -31,7 +32,10 @@ class HostMemory:
         # One tensor spans the whole user address space.  It is never read as a whole: every alias is one
         # `as_strided` of it, which is cheaper than a storage per tensor and holds nothing alive.
         self._span = (ctypes.c_char * (_TOP - _BASE)).from_address(_BASE)
-        self._bytes = torch.frombuffer(self._span, dtype=torch.uint8)
+        # A tensor that is made in inference mode may not be written to outside it, and a mode of the program's own would
+        # see it, or make something else of it.
+        with torch.inference_mode(False), torch._C.DisableTorchFunction(), _without_modes(torch):
+            self._bytes = torch.frombuffer(self._span, dtype=torch.uint8)
         self._bases: dict[Dtype, tuple[Tensor, int]] = {}
         #: Aliases by address, dtype, size and strides.
         self.kept: dict[tuple[Any, ...], Tensor] = {}
@@ -40,7 +44,8 @@ class HostMemory:
         """The whole address space as elements of `dtype`, and the size of one."""
         found = self._bases.get(dtype)
         if found is None:
-            base = self._bytes.view(dtype)
+            with self._torch.inference_mode(False):
+                base = self._bytes.view(dtype)
             found = self._bases[dtype] = (base, base.element_size())
         return found
 
@@ -84,6 +89,11 @@ class HostMemory:
             ctypes.memset(tensor.data_ptr(), 0, count * tensor.element_size())
         else:
             self.alias(tensor).zero_()
+
+
+def _without_modes(torch):
+    """A context in which no `TorchDispatchMode` of the program's is asked."""
+    return getattr(torch._C, "_DisableTorchDispatch", contextlib.nullcontext)()
 
 
 class OneThread:

@@ -8,6 +8,7 @@ function made here says whether it has dealt with the call; otherwise the long w
 from __future__ import annotations
 
 from oomph.values.arithmetic import ALONE
+from oomph.values.decoders import asks
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
 
 TYPE_CHECKING = False
@@ -42,7 +43,10 @@ def _reader(kernels):
     torch = kernels.torch
     plain_tensors = (torch.Tensor, torch.nn.Parameter)
     plain = frozenset(_PLAIN + (torch.dtype, torch.layout, torch.memory_format))
-    on_device, get, large = kernels.on_device, kernels.unknowns.blocks.get, kernels.large
+    on_device, get, in_large = kernels.on_device, kernels.unknowns.blocks.get, kernels.unknowns.in_large
+    blocks = kernels.unknowns.of
+    # Of a large block nothing is noted, and what was noted of an earlier one is forgotten where the allocator is followed.
+    waiting, settle, followed = blocks.waiting, blocks.settle, blocks.followed
     kept, fresh = kernels.memory.kept.get, kernels.memory.known
     limit, most, floats = kernels.limit, kernels.limit_bytes, kernels.floats
 
@@ -53,6 +57,8 @@ def _reader(kernels):
         calling others would take as long as what they do.
         """
         worst, longest = KNOWN, 0
+        if waiting.value:
+            settle()
         for value in args:
             kind = type(value)
             if kind in plain_tensors:
@@ -68,7 +74,7 @@ def _reader(kernels):
                         return None
                     offset = value.storage_offset()
                     level = get(address - offset * value.element_size() if offset else address, UNKNOWN)
-                    if level <= GUESS and value._is_view() and large(value._base):
+                    if not followed and level <= GUESS and in_large(value):
                         level = UNKNOWN
                     if level > GUESS:
                         if enough:
@@ -114,6 +120,8 @@ def _after_making(kernels, operation):
             return False
         level, longest = found
         if len(host) < len(args):
+            if asks():
+                return False
             # What follows from something unknown is unknown: there is nothing to compute.
             zero(out)
         else:
@@ -135,8 +143,8 @@ def after_several(
     """The quick way for an operation that gives several tensors, all of which will be unknown; None where none is."""
     if not operation.several:
         return None
-    read, zero, blocks, large = _reader(kernels), kernels.memory.zero, kernels.unknowns.blocks, kernels.large
-    floats, ready, on_device = kernels.floats, kernels.ready, kernels.on_device
+    read, zero, large = _reader(kernels), kernels.memory.zero, kernels.large
+    floats, ready, on_device, note = kernels.floats, kernels.ready, kernels.on_device, kernels.unknowns.note
 
     def finish(args, kwargs, outs):
         if not ready() or kwargs:
@@ -144,7 +152,7 @@ def after_several(
         if operation.computed:
             host: list[Any] = []
             found = read(args, kwargs, host, True)
-            if found is None or len(host) == len(args):
+            if found is None or len(host) == len(args) or asks():
                 return False
         for out in outs:
             if out.storage_offset() or not on_device(out) or operation.computed and out.dtype not in floats:
@@ -152,7 +160,7 @@ def after_several(
         for out in outs:
             if not large(out) and out.numel():
                 zero(out)
-                blocks[out.data_ptr()] = UNKNOWN
+                note(out, UNKNOWN)
         return True
 
     return finish
@@ -162,6 +170,7 @@ def _after_changing(kernels, operation):
     """For operations that change their first argument in place."""
     read, change, call = _reader(kernels), kernels.unknowns.change, operation.host_call
     blocks, floats, ready = kernels.unknowns.blocks, kernels.floats, kernels.ready
+    size_of = kernels.unknowns.of.sizes.get
 
     def finish(args, kwargs, out):
         if not ready() or out.dtype in operation.upcast:
@@ -171,6 +180,8 @@ def _after_changing(kernels, operation):
         if found is None:
             return False
         level, longest = found
+        if len(host) < len(args) and asks():
+            return False
         if len(host) == len(args):
             if longest > ALONE:
                 return False
@@ -179,10 +190,11 @@ def _after_changing(kernels, operation):
             except Exception:
                 # The long way says what is the matter.
                 return False
-        if out.storage_offset() or out._is_view():
-            change(out, level)
+        address = out.data_ptr()
+        if out.numel() * out.element_size() == size_of(address):
+            blocks[address] = level
         else:
-            blocks[out.data_ptr()] = level
+            change(out, level)
         return True
 
     return finish
@@ -205,6 +217,8 @@ def copy(kernels: Kernels, fresh: bool) -> Callable[[Tensor, Tensor], bool]:
         if found is None:
             return False
         level = found[0]
+        if not host and asks():
+            return False
         if host:
             known(out).copy_(host[0])
         elif fresh:

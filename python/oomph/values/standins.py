@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oomph.values import decoders
 from oomph.values.operations import POSITIONS
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
 
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from oomph.values.kernels import Kernels
     from oomph.values.operations import Operation
 
-#: A vocabulary is at least this large.  Guessed token ids then stay clear of both ends, where padding and end-of-text
-#: are: a generation runs to the length that the program allows, which is the most memory it can need.
+#: A vocabulary is at least this large, and no choice among experts.
 _VOCABULARY = 1024
 
 #: So many tensors of flags are remembered.
@@ -110,10 +110,29 @@ class Standins:
                 self._unknowns.note(out, KNOWN)
         return True
 
+    def chosen(
+        self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Tensor]
+    ) -> None:
+        """The best of a decoder loop's scores, which were computed from zeros (see `decoders`)."""
+        torch, source = self._kernels.torch, args[0]
+        values, places = outs[0], outs[POSITIONS[operation.base]]
+        named = dict(zip(operation.arguments, args))
+        named.update(kwargs)
+        if named.get("dim", -1) in (-1, source.dim() - 1) and source.dim() and places.numel():
+            scores = self._memory.alias(source)
+            found = decoders.best(torch, scores, places.size(-1), named.get("largest", True))
+            self._memory.alias(places).copy_(found)
+            self._memory.alias(values).copy_(scores.gather(-1, found))
+        self._unknowns.change(places, GUESS)
+
     def positions(
         self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Tensor]
     ) -> None:
-        """Positions in something unknown: within range, different within a row, even over the rows."""
+        """Positions in something unknown: within range, different within a row, even over the rows.
+
+        Those of tokens stay clear of both ends of a vocabulary, where padding and end-of-text are: a generation runs to the
+        length that the program allows, which is the most memory it can need.
+        """
         which = POSITIONS[operation.base]
         if which >= len(outs) or not args:
             return
@@ -133,7 +152,9 @@ class Standins:
         if not size or not out.numel():
             return
         torch = self._kernels.torch
-        start = size // 3 if size >= _VOCABULARY else 0
+        # Experts are chosen several at a time, and are all alike.
+        routes = operation.base == "topk" and size < _VOCABULARY and out.numel() > out.size(-1) > 1
+        start = 0 if routes else size // 3
         steps = torch.arange(out.numel(), dtype=torch.int64, device="cpu")
         if dim is None or out.dim() == 0 or operation.base not in ("topk", "multinomial"):
             values = (steps + start) % size

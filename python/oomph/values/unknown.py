@@ -13,7 +13,8 @@ import threading
 
 from oomph import flags, sites
 from oomph.record import SELECTED
-from oomph.values import decisions
+from oomph.values import decisions, decoders
+from oomph.values.blocks import address_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from oomph._types import Tensor
     from oomph.record import Record
+    from oomph.values.blocks import Blocks
 
 #: The value is what a real GPU would have computed.
 KNOWN = 0
@@ -35,55 +37,58 @@ UNKNOWN = 3
 
 
 class Unknowns:
-    """Levels of knowledge per block of device memory, by its address.
+    """Levels of knowledge per block of device memory, by its address."""
 
-    The address is worked out from the tensor: asking for its storage would make a Python object of the storage, whose
-    reference autograd would count, and gradients would be added out of place.
-    """
-
-    def __init__(self, large: Callable[[Tensor], bool]) -> None:
+    def __init__(self, blocks: Blocks, large: Callable[[Tensor], bool], most: Callable[[Tensor], int]) -> None:
+        #: Which blocks there are.
+        self.of = blocks
         #: The level of each block that has one, by address.
-        self.blocks: dict[int, int] = {}
+        self.blocks = blocks.levels
         self._large = large
+        self._most = most
+
+    def in_large(self, tensor: Tensor) -> bool:
+        """Whether a tensor lies in a block that is too large to be computed, so that nothing is noted of it."""
+        size = self.of.bytes_of(tensor)
+        if size is None:
+            # A view says so, except where autograd takes no part.
+            return self._large(tensor._base if tensor._is_view() else tensor)
+        return size > self._most(tensor)
 
     def level(self, tensor: Tensor) -> int:
         """What is known of the values of `tensor`."""
         if not tensor.numel():
             return KNOWN
-        # A block that is large now may lie where a small one was, so that what is noted of the place says nothing.
-        if self._large(_whole(tensor)):
+        if self.in_large(tensor):
             return UNKNOWN
         # Nobody saw a block without a level being filled: it is fresh from `torch.empty`.
-        return self.blocks.get(_address(tensor), BLANK)
+        return self.blocks.get(address_of(tensor), BLANK)
+
+    def before(self, tensor: Tensor) -> int:
+        """The same for a tensor that is written to, of whose values nothing is read."""
+        return Unknowns.level(self, tensor)
 
     def note(self, tensor: Tensor, level: int) -> None:
         """Records that `tensor`, and with it all of its block, has got its values."""
-        self.blocks[_address(tensor)] = level
+        if self.of.waiting.value:
+            self.of.settle()
+        self.blocks[address_of(tensor)] = level
 
     def change(self, tensor: Tensor, level: int) -> None:
         """Records that what `tensor` shows of its block has been written to."""
-        address = _address(tensor)
-        if address in self.blocks or not self._large(_whole(tensor)):
-            self.blocks[address] = level
+        if not self.in_large(tensor):
+            self.blocks[address_of(tensor)] = level
 
     def covers(self, tensor: Tensor) -> bool:
         """Whether `tensor` shows the whole of its block."""
-        whole = _whole(tensor)
-        return whole is tensor or tensor.numel() >= whole.numel()
+        size = self.of.bytes_of(tensor)
+        if size is None:
+            return not tensor._is_view() or tensor.numel() >= tensor._base.numel()
+        return tensor.numel() * tensor.element_size() >= size
 
     def forget(self) -> None:
         """Drops everything, as after a fork."""
-        self.blocks.clear()
-
-
-def _address(tensor):
-    """Where the block begins that a tensor lies in."""
-    return tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
-
-
-def _whole(tensor):
-    """The tensor that a view is a view of."""
-    return tensor._base if tensor._is_view() else tensor
+        self.of.forget()
 
 
 def user_line() -> str | None:
@@ -103,16 +108,6 @@ def _shown(file, line):
     return "%s:%d" % (file, line)
 
 
-def _generates():
-    """Whether tokens are being drawn by one of the loops that end at an end of text or at a limit."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if "/transformers/generation/" in frame.f_code.co_filename:
-            return True
-        frame = frame.f_back
-    return False
-
-
 def _hands_on(file):
     """Whether code only hands on what it is asked for: our own, and the methods of torch's tensors."""
     return sites.is_own_file(file) or file.endswith(("/torch/_tensor.py", "/torch/_ops.py", "/torch/functional.py"))
@@ -127,6 +122,8 @@ class Warner:
         self._hushed = threading.local()
         #: The places in code objects whose reading of numbers was looked at.
         self._read_at: set[Any] = set()
+        #: How often a decoder loop read something of tokens that were guessed.
+        self.guessed_tokens = 0
 
     def hush(self, by: int) -> None:
         """Says nothing of what this thread does until called again with the opposite number."""
@@ -149,19 +146,31 @@ class Warner:
 
     def branched(self) -> None:
         """The host read a number or a flag that is unknown."""
-        if _generates():
+        if decoders.runs():
             # Guessed tokens stay clear of both ends of a vocabulary.
+            self.guessed_tokens += 1
             self._say("tokens are drawn that were never computed, none of them an end of text",
-                      "the generation runs to its limit, which takes the most")
+                      "the generation runs to its limit, which takes the most, unless another line says that it did not")
         else:
             self._say("the program reads a number or a flag that was never computed",
                       "it reads as 0 or as no, and the peak may differ")
 
-    def flag(self) -> bool | None:
-        """What the flag reads as that the host reads now, where a healthy run needs it so; else None."""
+    def ended_early(self, tokens: int, limit: int) -> None:
+        """A decoder loop ended before its limit, after it read what was never computed."""
+        self._say("the generation ended after %d of at most %d tokens, by values that were never computed" % (tokens, limit),
+                  "it may run to its limit on a card and need more")
+
+    def flag(self, level: int = UNKNOWN) -> bool | None:
+        """What the flag reads as that the host reads now, where a healthy run needs it so, or a loop to go on; else None.
+
+        `level` is what is known of it. A guess is made so that loops go on, and is no reason to answer otherwise.
+        """
         frame = flags.reader(_hands_on)
         self._note_read(frame)
-        return flags.healthy(frame)
+        healthy = flags.healthy(frame)
+        if healthy is None and level > GUESS and not decoders.runs():
+            healthy = flags.going_on(frame)
+        return healthy
 
     def _note_read(self, frame):
         try:
@@ -194,6 +203,10 @@ class Warner:
                       "where sizes follow from it, this is the most")
         else:
             self._say("which expert gets which token was never computed; each gets as many", "--routing worst shows the most")
+
+    def fault(self, sentence: str) -> None:
+        """Something counts as computed that was not, which a test looks for."""
+        self._record.warn("a test's pattern was read: " + sentence)
 
     def _say(self, what, so, where=None):
         if getattr(self._hushed, "depth", 0):

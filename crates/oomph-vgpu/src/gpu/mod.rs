@@ -31,6 +31,7 @@ use crate::books::{self, Books};
 use crate::changed::ChangedCalls;
 use crate::device_log::DeviceLog;
 use crate::flags::Flags;
+use crate::handed::Handed;
 use crate::handle::Handles;
 use crate::libcudnn::{Cudnn, namespace};
 use crate::lock::{Mutex, Once, Rank};
@@ -107,6 +108,8 @@ pub struct Gpu {
     pub links: Mutex<BTreeMap<usize, Link>>,
     /// What single bytes are read as.
     pub flags: Flags,
+    /// Blocks that PyTorch's allocator handed out.
+    pub handed: Handed,
     /// How often a static runtime asked for a table that is not there.
     pub static_runtime_looks: AtomicU32,
 
@@ -157,6 +160,7 @@ impl Gpu {
             registered: Registered::new(),
             links: Mutex::new(Rank::Links, BTreeMap::new()),
             flags: Flags::new(),
+            handed: Handed::new(),
             static_runtime_looks: AtomicU32::new(0),
             cudnn: Cudnn::new(),
             libraries: Libraries::new(),
