@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import unittest
 import unittest.mock
 
@@ -166,6 +167,80 @@ class TimeShare(unittest.TestCase):
             self.assertFalse(share.left())
             time.process_time.return_value = 100.0
             self.assertTrue(share.left())
+
+
+class Seen:
+    """A moment that keeps the addresses of what it is shown."""
+
+    def __init__(self):
+        self.addresses = set()
+
+    def see(self, tensors, tensor, owner, name, **options):
+        self.addresses.add(tensor.data_ptr())
+
+
+@WITH_TORCH
+class Threads(unittest.TestCase):
+    def setUp(self):
+        from oomph.owners.modules import Modules
+        from oomph.owners.tensors import Tensors
+        from oomph.quiet import Quiet
+
+        self.notes = Notes(Allocator().stats)
+        self.modules = Modules(torch, Tensors(torch), self.notes, Share(), Quiet(torch))
+
+    def work(self, model):
+        """Call a model and run its backward pass, as far as the hook sees it."""
+        self.modules._called_here(self.modules.root_of(model))
+        self.modules.workers.pass_begins()
+        model(torch.ones(1, 2)).sum().backward()
+        self.modules.workers.pass_ended()
+
+    def seen(self):
+        seen = Seen()
+        self.modules.see_gradients(seen)
+        return seen.addresses
+
+    def test_gradients_of_a_thread_that_lives_are_left_alone(self):
+        """The other thread may let go of them in C++ at any time, and then reading them ends the process."""
+        several = []
+        self.modules.workers.on_several = lambda: several.append(True)
+        first, second, never_called = (torch.nn.Linear(2, 2, bias=False) for _ in range(3))
+        self.work(first)
+        own = first.weight.grad.data_ptr()
+        self.assertEqual(self.seen(), {own})
+        done, go_on = threading.Event(), threading.Event()
+
+        def other():
+            try:
+                self.work(second)
+            finally:
+                done.set()
+            go_on.wait()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        done.wait()
+        self.addCleanup(thread.join)
+        self.addCleanup(go_on.set)
+        self.modules.root_of(never_called)
+        never_called(torch.ones(1, 2)).sum().backward()
+        self.assertEqual(self.seen(), {own})
+        self.assertEqual(len(several), 1)
+        # A part that both call is nobody's alone.
+        self.work(torch.nn.Sequential(first, second))
+        self.assertEqual(self.seen(), {own})
+        go_on.set()
+        thread.join()
+        self.assertEqual(self.seen(), {model.weight.grad.data_ptr() for model in (first, second, never_called)})
+
+    def test_a_pass_is_known_from_within(self):
+        inside = []
+        x = torch.ones(2, requires_grad=True)
+        y = x * 2
+        y.register_hook(lambda gradient: inside.append(self.modules.workers.is_in_pass()))
+        y.sum().backward()
+        self.assertEqual((inside, self.modules.workers.is_in_pass()), ([True], False))
 
 
 @WITH_TORCH

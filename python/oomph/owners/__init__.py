@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 _mkdir = os.makedirs
 
+_SEVERAL_THREADS = (
+    "several threads of the program use models: where they do so at the same time, the peak depends on how they meet, here and "
+    "on a real card"
+)
+
 DEFAULT_ENTRIES = 300000
 """Events that the allocator's history keeps per device when hook.json does not say."""
 
@@ -54,6 +59,7 @@ class Owners:
         self.share = Share()
         self.quiet = Quiet(torch)
         self.modules = Modules(torch, self.tensors, self.notes, self.share, self.quiet)
+        self.modules.workers.on_several = lambda: record.warn(_SEVERAL_THREADS)
         self.optimizers = Optimizers(self.tensors, self.modules)
         self.graph = Graph(torch, self.tensors, self.quiet)
         self._stepping = False
@@ -130,6 +136,7 @@ class Owners:
         since = self.share.start()
         try:
             self.modules.settle()
+            self.modules.workers.works()
             moment = self.notes.moment()
             self._phase(moment, protocol.PHASE_OPTIMIZER, True)
             self._stepping = True
@@ -195,14 +202,10 @@ class Owners:
 
     def backward_begins(self, outputs: Any) -> None:
         """A backward pass is about to run: see what was saved for it."""
-        if not self.history.on:
+        if not self.history.on or self.modules.workers.is_in_pass():
             return
         since = self.share.start()
         try:
-            nested = self.modules.in_backward
-            self.modules.in_backward += 1
-            if nested:
-                return
             self.modules.settle()
             moment = self.notes.moment()
             self._phase(moment, protocol.PHASE_BACKWARD, True)
@@ -225,16 +228,15 @@ class Owners:
             _debug()
         finally:
             self.share.end(since)
+            self.modules.workers.pass_begins()
 
     def backward_ended(self) -> None:
         """A backward pass has run, or failed: see the gradients that there are."""
-        if not self.history.on:
+        if not self.history.on or self.modules.workers.is_in_pass():
             return
+        self.modules.workers.pass_ended()
         since = self.share.start()
         try:
-            self.modules.in_backward = max(0, self.modules.in_backward - 1)
-            if self.modules.in_backward:
-                return
             moment = self.notes.moment()
             self._phase(moment, protocol.PHASE_BACKWARD, False)
             self.modules.see_gradients(moment)

@@ -14,6 +14,7 @@ from oomph import _protocol as protocol
 from oomph import forked
 from oomph.looking import with_locals
 from oomph.owners.kept import Lengths
+from oomph.owners.workers import Workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Root:
         self.module = weakref.ref(module)
         self.members: list[tuple[str, Callable[[], Model]]] = []
         self.calls = 0
+        self.threads: set[int] = set()
+        """The threads that called it."""
 
 
 class Modules:
@@ -52,13 +55,15 @@ class Modules:
         self.notes = notes
         self.share = share
         self.quiet = quiet
+        self.workers = Workers(torch)
         self.roots: list[Root] = []
         self.parameters: dict[int, tuple[Callable[[], Tensor], str]] = {}
         """id of a parameter -> (weak reference, name): how an optimizer's state gets its names."""
         self._names: dict[int, tuple[Callable[[], Model], str]] = {}
+        self._callers: dict[int, set[int]] = {}
+        """id of a module -> the threads that called a root which it is part of."""
         self._local = threading.local()
         self._named_root = False
-        self.in_backward = 0
         self._lengths = Lengths()
         self.devices: tuple[int, ...] = ()
         """Indices of the devices that modules have been seen on."""
@@ -66,7 +71,7 @@ class Modules:
     def forked(self) -> None:
         """Begin again in a forked child."""
         self._local = threading.local()
-        self.in_backward = 0
+        self.workers.forked()
 
     # -- hooks -------------------------------------------------------------------------------------------------
 
@@ -111,10 +116,11 @@ class Modules:
         since = self.share.start()
         try:
             stack = self._stack()
-            if not stack and not self.in_backward:
+            recomputes = self.workers.is_in_pass()
+            if not stack and not recomputes:
                 self._local.phase = None
                 self._root_entered(module, args, sys._getframe(3))
-            if stack or self.in_backward:
+            if stack or recomputes:
                 self._local.followed = self._local.followed if stack else self.share.left()
             name = None
             if self._local.followed:
@@ -185,6 +191,7 @@ class Modules:
         kwargs = with_locals(frame, lambda names: names.get("kwargs")) if is_call else None
         kwargs = kwargs if isinstance(kwargs, dict) else {}
         root = self.root_of(module)
+        self._called_here(root)
         self._find_devices(root, args, kwargs)
         self._local.followed = self.share.left()
         phase = self._phase_of(frame)
@@ -199,6 +206,15 @@ class Modules:
             self._see_inputs(args, kwargs, moment)
             self.see_caches(kwargs, moment)
         root.calls += 1
+
+    def _called_here(self, root):
+        thread = self.workers.works()
+        if thread not in root.threads:
+            root.threads.add(thread)
+            for _, reference in root.members:
+                member = reference()
+                if member is not None:
+                    self._callers.setdefault(id(member), set()).add(thread)
 
     def _root_left(self, result):
         phase, self._local.phase = self._local.phase, None
@@ -361,11 +377,15 @@ class Modules:
             moment.see(self.tensors, tensor, owner, path)
 
     def see_gradients(self, moment: Moment) -> None:
-        """Observe the gradients of every parameter of every root."""
+        """Observe the gradients of every parameter of every root, but for those that other threads may let go of meanwhile.
+
+        Their optimizers' steps give them names.
+        """
+        others = self.workers.others()
         for root in self.roots:
             for path, reference in root.members:
                 member = reference()
-                if member is None:
+                if member is None or others and others & self._callers.get(id(member), others):
                     continue
                 dot = path + "." if path else ""
                 for name, parameter in member._parameters.items():

@@ -24,15 +24,15 @@ class Optimizers:
         self.modules = modules
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def see_parameters(self, optimizer: Optimizer, moment: Moment) -> None:
-        """Observe the parameters of the groups and their gradients."""
+    def see_parameters(self, optimizer: Optimizer, moment: Moment, gradients: bool = True) -> None:
+        """Observe the parameters of the groups and, at the begin of a step, which reads them as well, their gradients."""
         self.seen.add(optimizer)
         for group, index, parameter in self._parameters(optimizer):
             name = self.modules.name_of_parameter(parameter)
             if name is None:
                 name = "optimizer.%d.%d" % (group, index)
                 moment.see(self.tensors, parameter, protocol.OWNER_PARAMETER, name, lasting=("parameter", name, id(optimizer)))
-            if parameter.grad is not None:
+            if gradients and parameter.grad is not None:
                 moment.see(self.tensors, parameter.grad, protocol.OWNER_GRADIENT, name)
 
     def see_state(self, optimizer: Optimizer, moment: Moment) -> None:

@@ -21,8 +21,10 @@ def survey(
 ) -> None:
     """Observe modules and optimizers that were never called, and all other tensors on a device.
 
-    Objects are distinguished by their class alone, because asking a proxy what it is can load or compute something.
+    Objects are distinguished by their class alone, because asking a proxy what it is can load or compute something. Where
+    other threads work with torch, neither graphs nor gradients of theirs are read.
     """
+    alone = not modules.workers.others()
     found, roots, steppers = [], [], []
     below: set[int] = set()
     optimizer_class = torch.optim.Optimizer
@@ -43,16 +45,18 @@ def survey(
         if id(module) not in below and (module._parameters or module._modules):
             modules.see_root(modules.root_of(module), moment)
     for optimizer in steppers:
-        optimizers.see_parameters(optimizer, moment)
+        optimizers.see_parameters(optimizer, moment, gradients=alone)
         optimizers.see_state(optimizer, moment)
     modules.see_gradients(moment)
-    for name, tensor in graph.saved(found):
-        moment.see(tensors, tensor, protocol.OWNER_ACTIVATION, name)
+    if alone:
+        for name, tensor in graph.saved(found):
+            moment.see(tensors, tensor, protocol.OWNER_ACTIVATION, name)
     for tensor in found:
         if isinstance(tensor, torch.nn.Parameter):
             moment.see(tensors, tensor, protocol.OWNER_PARAMETER, "(%s)" % type(tensor).__name__)
-        elif tensor.grad_fn is not None:
-            moment.see(tensors, tensor, protocol.OWNER_ACTIVATION, tensor.grad_fn.name())
+        elif not tensor.is_leaf:
+            name = tensor.grad_fn.name() if alone else "(%s)" % type(tensor).__name__
+            moment.see(tensors, tensor, protocol.OWNER_ACTIVATION, name)
         else:
             moment.see(tensors, tensor, "other", "(%s)" % type(tensor).__name__)
 
