@@ -6,6 +6,8 @@ ends, and whoever asks through torch is given the larger of the present peak and
 
 from __future__ import annotations
 
+import threading
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +63,9 @@ class Meter:
 
     def _seen_by_program(self, device):
         stats = self._stats(device)
-        for name, pools in self._kept.get(device, {}).items():
-            for pool, peak in pools.items():
+        # Another thread may add to what is kept meanwhile.
+        for name, pools in list(self._kept.get(device, {}).items()):
+            for pool, peak in list(pools.items()):
                 entry = stats[name][pool]
                 if entry["peak"] < peak:
                     entry["peak"] = peak
@@ -94,13 +97,15 @@ class Meter:
         self._used.add(self._native._cuda_getDevice())
         for device in self._used:
             stats = self._stats(device)
+            if reset:
+                self._keep(device, stats)
+                self._reset(device)
+                if threading.active_count() > 1 and _add_what_came_between(stats, self._stats(device)):
+                    self._keep(device, stats)
             reserved, allocated = (stats[name]["all"] for name in _BYTES)
             now[device] = reserved["current"], allocated["current"]
             for window in self._windows:
                 window.fold(device, reserved["peak"], allocated["peak"])
-            if reset:
-                self._keep(device, stats)
-                self._reset(device)
         return now
 
     def _keep(self, device, stats):
@@ -113,3 +118,19 @@ class Meter:
                     peak = entry["peak"]
                     if peak > known.get(pool, 0):
                         known[pool] = peak
+
+
+def _add_what_came_between(before, after):
+    """Raise the peaks that were read before a reset by what other threads allocated until it, which no counter shows; say
+    whether there was any. At most all of it was there at once.
+    """
+    found = False
+    for name, pools in before.items():
+        if not isinstance(pools, dict) or "all" not in pools:
+            continue
+        for pool, entry in pools.items():
+            added = after[name][pool]["allocated"] - entry["allocated"]
+            if added > 0:
+                entry["peak"] = max(entry["peak"], entry["current"] + added)
+                found = True
+    return found

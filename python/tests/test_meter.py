@@ -1,5 +1,6 @@
 """The meter: peaks of intervals, and what the program sees of its own."""
 
+import threading
 import unittest
 
 import support
@@ -11,9 +12,11 @@ class Native:
     """Torch's counters of one device, with the one peak that they have."""
 
     def __init__(self):
-        self.current = self.peak = 0
+        self.current = self.peak = self.allocated = 0
+        self.before_reset = lambda: None
 
     def hold(self, size):
+        self.allocated += max(0, size - self.current)
         self.current = size
         self.peak = max(self.peak, size)
 
@@ -21,10 +24,11 @@ class Native:
         return 0
 
     def _cuda_memoryStats(self, device):
-        entry = lambda: {"current": self.current, "peak": self.peak}
+        entry = lambda: {"current": self.current, "peak": self.peak, "allocated": self.allocated}
         return {"allocated_bytes": {"all": entry()}, "reserved_bytes": {"all": entry()}, "oom": 0}
 
     def _cuda_resetPeakMemoryStats(self, device):
+        self.before_reset()
         self.peak = self.current
 
 
@@ -70,6 +74,21 @@ class Peaks(unittest.TestCase):
         self.meter.program_resets(0)
         self.native._cuda_resetPeakMemoryStats(0)
         self.assertEqual(self.seen(), 10)
+
+
+    def test_what_another_thread_takes_and_gives_back_before_a_reset_counts(self):
+        window = self.meter.open()
+        self.native.hold(100)
+        self.native.before_reset = lambda: (self.native.hold(170), self.native.hold(100))
+        together = threading.Barrier(2)
+        other = threading.Thread(target=together.wait)
+        other.start()
+        self.meter.read()
+        together.wait()
+        other.join()
+        self.assertEqual(window.peaks, {0: [170, 170]})
+        self.native.before_reset = lambda: None
+        self.assertEqual(self.seen(), 170)
 
 
 class WithTorch(support.RunCase):
