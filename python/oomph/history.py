@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import os
 import threading
 from io import open as _open
@@ -88,7 +89,7 @@ class History:
                 # 2.0: a switch and flags.
                 record(on, record_context=on, trace_alloc_max_entries=self.entries, trace_alloc_record_context=on)
             elif on:
-                record("all", context="alloc", stacks="python", max_entries=self.entries)
+                record("all", context="alloc", stacks="python", max_entries=self.entries, **self._in_all_threads())
             else:
                 record(None)
             return True
@@ -97,6 +98,17 @@ class History:
             return False
         finally:
             self._ours = False
+
+    def _in_all_threads(self):
+        """Arguments by which any thread may end the recording.
+
+        What it adds to one thread alone, for the names of profiler ranges, can only be taken back there: at the end of the
+        program, in the main thread, torch would warn.
+        """
+        if threading.current_thread() is threading.main_thread():
+            return {}
+        names = inspect.signature(self.torch.cuda.memory._record_memory_history).parameters
+        return {"global_record_annotations": True} if "global_record_annotations" in names else {}
 
     def snapshot(self) -> dict[str, Any]:
         """What torch knows of its allocator now, as nested dicts and lists."""

@@ -98,6 +98,12 @@ class Phases:
 
     def backward_begins(self) -> None:
         """A backward pass begins; what led to it was a forward pass."""
+        if threading.get_ident() != self._thread:
+            # A thread that trains, or autograd's own with a pass in a pass. The phases are those of the program's own thread.
+            if not self._backward:
+                self.trains = self._called = True
+                self.on_backward()
+            return
         self._backward += 1
         if self._backward == 1:
             self._evaluates = False
@@ -107,13 +113,15 @@ class Phases:
 
     def backward_ended(self) -> None:
         """A backward pass has ended."""
+        if threading.get_ident() != self._thread:
+            return
         self._backward = max(0, self._backward - 1)
         if not self._backward:
             self.close(BACKWARD)
 
     def mode_changed(self, training: bool) -> None:
         """The program called `model.train()` or `model.eval()`."""
-        if self.trains and self._evaluates == training:
+        if threading.get_ident() == self._thread and self.trains and self._evaluates == training:
             self.close(EVALUATION if training else FORWARD)
             self._evaluates = not training
 
@@ -262,17 +270,17 @@ def _watch_modes(torch, phases, quiet):
     module = torch.nn.Module
     original = module.train
     changed = quiet.around(phases.mode_changed)
-    depth = [0]
+    local = threading.local()
 
     @functools.wraps(original)
     def train(self, mode=True):
-        if depth[0]:
+        if getattr(local, "inside", False):
             return original(self, mode)
-        depth[0] += 1
+        local.inside = True
         try:
             result = original(self, mode)
         finally:
-            depth[0] -= 1
+            local.inside = False
         if next(self.parameters(), None) is not None:
             changed(bool(mode))
         return result

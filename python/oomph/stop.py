@@ -5,6 +5,7 @@ This module knows nothing of torch; the memory comes in as plain numbers, so the
 
 from __future__ import annotations
 
+import threading
 import weakref
 
 from oomph import _protocol as protocol
@@ -12,7 +13,6 @@ from oomph import _protocol as protocol
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from oomph._protocol import Stopped
 
@@ -23,19 +23,24 @@ class StepCounter:
     A window holds the optimizers that have stepped in the current iteration. When one of them steps again, a new
     iteration has begun. A GAN with two optimizers therefore counts one step per iteration, and five critic updates
     per generator update count five, which is the number of calls of the most-stepped optimizer.
+
+    Each thread has iterations of its own, and all count, so that the number does not depend on how threads meet.
     """
 
     def __init__(self) -> None:
         self.steps = 0
-        self._window: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._local = threading.local()
+        self._lock = threading.Lock()
 
     def stepped(self, optimizer: object) -> bool:
         """Note one call of `optimizer.step`; say whether it began a new iteration."""
-        if self.steps and optimizer not in self._window:
-            self._window.add(optimizer)
+        window = getattr(self._local, "window", None)
+        if window is not None and optimizer not in window:
+            window.add(optimizer)
             return False
-        self._window = weakref.WeakSet((optimizer,))
-        self.steps += 1
+        self._local.window = weakref.WeakSet((optimizer,))
+        with self._lock:
+            self.steps += 1
         return True
 
 

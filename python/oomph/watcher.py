@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from oomph.record import Record
 
 
+_PATIENCE = 10.0
+"""Seconds that one thread's step waits at most for another's to be counted."""
+
 _REST = 0.03
 """Seconds in which PyTorch's threads come to rest at the end of a process."""
 
@@ -51,6 +54,7 @@ class Watcher:
         self._hears = False
         """Whether later errors are recorded as well."""
         self._outer = threading.local()
+        self._stepping = threading.RLock()
         self._held: dict[int, tuple[int, int, dict[str, Any]]] = {}
         """What the allocator held at the last look at its peaks, by device."""
 
@@ -60,6 +64,7 @@ class Watcher:
         self.rule = stop.StopRule(self.rule.mode, self.rule.steps)
         self.ready = None
         self._held = {}
+        self._stepping = threading.RLock()
         if self.owners is not None:
             self.owners.forked()
 
@@ -429,47 +434,57 @@ class Watcher:
 
     def stepped(self, optimizer: Optimizer) -> None:
         """One optimizer has stepped: count, write, and stop when the peak has been seen."""
+        # Not without end: what is done at a step may wait for other ranks, which can be threads of one process.
+        holds = self._stepping.acquire(timeout=_PATIENCE)
         try:
-            counted = self.record.work
-            if counted is not None:
-                counted.optimized(optimizer)
-            if self.owners is not None:
-                self.owners.step_ended(optimizer)
-            if getattr(self._outer, "busy", False) or not self.counter.stepped(optimizer):
-                return
-            self.record.steps = self.counter.steps
-            if self.record.guard is not None:
-                self.record.guard.stepped(optimizer)
-            if counted is not None:
-                counted.stepped()
-            if self.record.batches is not None:
-                self.record.batches.stepped()
-            if self.owners is not None:
-                self.owners.iteration_ended(self.counter.steps)
-            if self.course is not None:
-                self.course.stepped()
-            peaks = self.record.refresh_peaks()
-            if self.record.guard is not None:
-                hook.guarded(self.record.guard.look, self._held)
-            reason = self.rule.after_step(self.counter.steps, [peaks[index][0] for index in sorted(peaks)])
-            if reason == "peak-stable" and self.course is not None:
-                reason = None if self.course.may_go_on() else protocol.STOPPED_BUDGET
-            if reason in (protocol.STOPPED_PEAK_STABLE, protocol.STOPPED_BUDGET):
-                self.ready = self.ready or ends.Agreement(hook.run_folder() or self.record.folder)
-                if not self.ready.all_ready(self.counter.steps):
-                    reason = None
-            elif self.ready is not None:
-                self.ready.withdraw()
-                self.ready = None
-            if reason is None:
-                self.record.write(force=False, moment=protocol.MOMENT_STEP_END)
+            reason = self._stepped(optimizer)
         except Exception:
             # A fault in counting must not end the program's step.
             return
+        finally:
+            if holds:
+                self._stepping.release()
         if reason is not None:
             if self.owners is not None:
                 self.owners.finish()
             ends.stop(self.record, reason)
+
+    def _stepped(self, optimizer):
+        """Count one step, of one thread at a time; give why the run stops here, or None."""
+        counted = self.record.work
+        if counted is not None:
+            counted.optimized(optimizer)
+        if self.owners is not None:
+            self.owners.step_ended(optimizer)
+        if getattr(self._outer, "busy", False) or not self.counter.stepped(optimizer):
+            return None
+        self.record.steps = self.counter.steps
+        if self.record.guard is not None:
+            self.record.guard.stepped(optimizer)
+        if counted is not None:
+            counted.stepped()
+        if self.record.batches is not None:
+            self.record.batches.stepped()
+        if self.owners is not None:
+            self.owners.iteration_ended(self.counter.steps)
+        if self.course is not None:
+            self.course.stepped()
+        peaks = self.record.refresh_peaks()
+        if self.record.guard is not None:
+            hook.guarded(self.record.guard.look, self._held)
+        reason = self.rule.after_step(self.counter.steps, [peaks[index][0] for index in sorted(peaks)])
+        if reason == "peak-stable" and self.course is not None:
+            reason = None if self.course.may_go_on() else protocol.STOPPED_BUDGET
+        if reason in (protocol.STOPPED_PEAK_STABLE, protocol.STOPPED_BUDGET):
+            self.ready = self.ready or ends.Agreement(hook.run_folder() or self.record.folder)
+            if not self.ready.all_ready(self.counter.steps):
+                reason = None
+        elif self.ready is not None:
+            self.ready.withdraw()
+            self.ready = None
+        if reason is None:
+            self.record.write(force=False, moment=protocol.MOMENT_STEP_END)
+        return reason
 
 
 def format_cudnn(number: int) -> str:

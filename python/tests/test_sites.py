@@ -5,6 +5,7 @@ import json
 import linecache
 import os
 import sys
+import threading
 import types
 import unittest
 import unittest.mock
@@ -263,6 +264,23 @@ class Stopping(unittest.TestCase):
         for optimizer in [critic] * 5 + [generator] + [critic] * 5 + [generator]:
             counter.stepped(optimizer)
         self.assertEqual(counter.steps, 10)
+
+    def test_each_thread_has_steps_of_its_own(self):
+        counter, turns = stop.StepCounter(), [threading.Semaphore(1), threading.Semaphore(0)]
+
+        def train(own):
+            optimizer = Optimizer()
+            for _ in range(20):
+                turns[own].acquire()
+                counter.stepped(optimizer)
+                turns[1 - own].release()
+
+        threads = [threading.Thread(target=train, args=(own,)) for own in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(counter.steps, 40)
 
     def test_cudnn_versions(self):
         self.assertEqual(watcher.format_cudnn(92600), "9.26.0")
