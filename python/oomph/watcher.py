@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oomph.record import Record
 
 
-_PATIENCE = 10.0
+_STEP_TIMEOUT = 10.0
 """Seconds that one thread's step waits at most for another's to be counted."""
 
 _REST = 0.03
@@ -435,7 +435,7 @@ class Watcher:
     def stepped(self, optimizer: Optimizer) -> None:
         """One optimizer has stepped: count, write, and stop when the peak has been seen."""
         # Not without end: what is done at a step may wait for other ranks, which can be threads of one process.
-        holds = self._stepping.acquire(timeout=_PATIENCE)
+        holds = self._stepping.acquire(timeout=_STEP_TIMEOUT)
         try:
             reason = self._stepped(optimizer)
         except Exception:

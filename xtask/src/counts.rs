@@ -13,7 +13,7 @@ use crate::tokens::{after_item, attribute, is_of_tests, is_punct, word};
 use crate::words::tracked;
 
 /// Variables of the whole process that the virtual GPU may have; `docs/decisions/015` says what they are for.
-const STATICS: usize = 7;
+const STATICS: usize = 8;
 
 /// Functions that may be longer than `clippy.toml` allows: tables of tests, and one story of a test.
 const LONG: usize = 6;

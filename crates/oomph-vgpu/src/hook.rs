@@ -4,8 +4,8 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::activity::Place;
+use crate::followed;
 use crate::gpu::gpu;
-use crate::handed;
 
 /// How many requests a card has refused this process: whether an error that does not say so is for lack of memory.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn oomph_work_cut(to: *mut u8, room: usize) -> usize {
 pub unsafe extern "C" fn oomph_follow_allocator(allocator: *mut c_void, pattern: bool) -> *const usize {
     let handed = &gpu().handed;
     // SAFETY: the caller's promise.
-    if !unsafe { handed::follow(allocator) } {
+    if !unsafe { followed::follow(allocator) } {
         return std::ptr::null();
     }
     if pattern {
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn oomph_follow_allocator(allocator: *mut c_void, pattern:
 }
 
 /// Writes the address and the size in bytes of blocks that the allocator handed out, the earliest first, and gives their
-/// number. They are not told again.
+/// number. They are not given again.
 ///
 /// # Safety
 /// `to` may be written for twice `room` words.

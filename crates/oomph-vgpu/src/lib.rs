@@ -51,6 +51,7 @@ mod library {
     pub(crate) mod errors;
     pub(crate) mod exports;
     pub(crate) mod flags;
+    pub(crate) mod followed;
     pub(crate) mod fork;
     pub(crate) mod gpu;
     pub(crate) mod graph_memory;

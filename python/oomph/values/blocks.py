@@ -72,8 +72,8 @@ class Blocks:
                     sizes[address] = room[1]
                     levels.pop(address, None)
                     continue
-                told = room[: 2 * count]
-                for address, size in zip(told[::2], told[1::2]):
+                given = room[: 2 * count]
+                for address, size in zip(given[::2], given[1::2]):
                     sizes[address] = size
                     levels.pop(address, None)
 
