@@ -46,6 +46,7 @@ mod installer;
 mod interrupts;
 mod lease;
 mod newer_cudnn;
+mod nvidia_smi;
 mod own_time;
 mod permissions;
 #[cfg(target_os = "linux")]
@@ -79,6 +80,7 @@ pub use host::{available_host_memory_bytes, host_memory_bytes};
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::{InstallerOutput, installer_of};
 pub use newer_cudnn::nearest_cudnn;
+pub use nvidia_smi::asked as asked_as_nvidia_smi;
 pub use oomph_private::{Written, WrittenFile};
 pub use oomph_protocol::device as activity;
 pub use oomph_protocol::hook::*;

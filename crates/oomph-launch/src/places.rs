@@ -136,15 +136,17 @@ fn path_in(value: &OsStr) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// Whether a write here does not matter to anybody: temporary files that the program made itself and caches.
+/// Whether a write here does not matter to anybody: temporary files that the program made itself, caches, and the place of
+/// our own `nvidia-smi`.
 pub(crate) fn is_unimportant(path: &Path) -> bool {
     let in_temporary = TEMPORARY.iter().any(|folder| path.parent() == Some(Path::new(folder)))
         || path.parent() == Some(&std::env::temp_dir());
     let cache = path.file_name().is_some_and(|name| {
         ["__pycache__", ".cache", ".triton", ".nv", "site-packages", "dist-packages"].iter().any(|cache| name == *cache)
     });
+    let is_tool = crate::nvidia_smi::place().is_some_and(|tool| tool == path);
     // A folder that was there before is somebody's, and so is what is written into it.
-    cache || (in_temporary && !path.exists())
+    cache || is_tool || (in_temporary && !path.exists())
 }
 
 #[cfg(test)]

@@ -8,7 +8,13 @@
 use std::path::PathBuf;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{PrivateView, floor, network_refusal, place_of, serve, written};
+pub(crate) use linux::{PrivateView, floor, network_refusal, own_executable, place_of, serve, written};
+
+/// Programs run on Linux only.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn own_executable() -> Option<PathBuf> {
+    None
+}
 
 /// The environment variable that keeps a run on a lower floor, for tests and for machines where something goes wrong:
 /// `off` for no view at all, `fence` for a fence in its place, `user` for a view that is made as an ordinary user makes it.
@@ -65,7 +71,7 @@ mod linux {
 
     use super::{FLOOR_VARIABLE, WriteFloor};
     use crate::permissions::{make_private, write_private};
-    use crate::{LaunchError, places};
+    use crate::{LaunchError, nvidia_smi, places};
 
     /// The argument that makes this executable the step before a program. The plan and the program follow.
     const ARGUMENT: &str = "--in-private-view";
@@ -136,6 +142,7 @@ mod linux {
                 keep_real: false,
                 open,
                 instead: places::compiled(cache),
+                tool: nvidia_smi::place().map(|place| (folder.join(paths::NVIDIA_SMI), place)),
                 hidden: places::real_cards().into_iter().chain(places::disks()).collect(),
                 no_network: false,
                 likely: places::likely(directory, arguments),
@@ -320,6 +327,12 @@ mod linux {
     /// Where a file lies that the program wrote into its view.
     pub(crate) fn place_of(folder: &Path, path: &Path) -> Option<PathBuf> {
         Written::place_of(&folder.join(RECORD), path)
+    }
+
+    /// This executable, if it is oomph and is still where it was started from.
+    pub(crate) fn own_executable() -> Option<PathBuf> {
+        let is_oomph = AVAILABLE.load(Ordering::Relaxed);
+        is_oomph.then(std::env::current_exe)?.ok().filter(|path| path.is_file())
     }
 
     /// Becomes the step before a program and never returns, if this process was started as one; otherwise lets programs

@@ -11,13 +11,16 @@ use crate::permissions::{is_private, make_private, only_we_write};
 use crate::run_folder::link;
 use crate::toolkit::LIBRARIES;
 use crate::unique_names::random_name;
-use crate::{CacheDir, LaunchError, RunFolder, cleanup, lease, version_stub};
+use crate::{CacheDir, LaunchError, RunFolder, cleanup, lease, nvidia_smi, version_stub};
 
 /// The one real library file.
 const LIBRARY: &str = "libcuda.so.1";
 
 /// Names that belong to the driver: on a machine without one they are missing for every program.
-const DRIVER_NAMES: &[&str] = &["libcuda.so", "libnvidia-ml.so.1"];
+const DRIVER_NAMES: &[&str] = &["libcuda.so", MANAGEMENT_LIBRARY];
+
+/// The name of NVML.
+const MANAGEMENT_LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// Written last; a folder without it is half-made.
 const MARKER: &str = "complete";
@@ -92,6 +95,35 @@ impl Runtime {
                 Ok(apart)
             }
         }
+    }
+
+    /// A folder for `PATH` with the stand-in for `nvidia-smi` that is this executable; none where that is not oomph, or was
+    /// removed. Like [`Self::stand_ins`] it is a part of the runtime, because a program may outlive its run.
+    ///
+    /// # Errors
+    /// When it cannot be written anywhere.
+    pub(crate) fn tools(&self, run: &RunFolder) -> Result<Option<PathBuf>, LaunchError> {
+        let Some(executable) = crate::private::own_executable() else { return Ok(None) };
+        let library = self.driver_folder().join(MANAGEMENT_LIBRARY);
+        nvidia_smi::write_for(run, &executable, &library)
+            .map_err(|source| LaunchError::run_folder(run.path(), source))?;
+        let name = format!("tools-{}", short_hash(&[&executable.to_string_lossy()]));
+        let script = nvidia_smi::script(&executable, &library, None);
+        let make = |folder: &Path| {
+            match make_private(folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            set_program(&script, &folder.join(nvidia_smi::NAME))
+        };
+        let ours = self.folder.join(&name);
+        if make(&ours).is_ok() {
+            return Ok(Some(ours));
+        }
+        // A shared cache may be filled and read-only.
+        let apart = lasting_folder()?.join(format!("{name}-{}", short_hash(&[&self.folder.to_string_lossy()])));
+        make(&apart).map_err(|source| LaunchError::cache(&apart, source))?;
+        Ok(Some(apart))
     }
 
     /// The runtime under names that can be written in `LD_PRELOAD`: that variable has no way to quote a space or a
@@ -310,6 +342,21 @@ fn set_file(content: &[u8], path: &Path) -> io::Result<()> {
     // Made next to its place and moved there: other runs use it.
     let temporary = path.with_extension(random_name());
     fs::write(&temporary, content)?;
+    fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+/// A program with this content, unless it is there.
+fn set_program(content: &[u8], path: &Path) -> io::Result<()> {
+    if holds(path, content) && crate::program::is_executable(path) {
+        return Ok(());
+    }
+    let temporary = path.with_extension(random_name());
+    fs::write(&temporary, content)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o700))?;
+    }
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 

@@ -87,6 +87,9 @@ impl<'a> Cover<'a> {
             self.bind_if_there(ours, place);
         }
         self.open_doors();
+        if let Some((ours, place)) = &self.plan.tool {
+            self.show_tool(ours, place);
+        }
         self.hide()?;
         // What is written is seen in its place, and nowhere else.
         let empty = self.frame.path.join("empty");
@@ -273,6 +276,25 @@ impl<'a> Cover<'a> {
             let _ = mount_bind_recursive(&from, &to);
         }
         Ok(())
+    }
+
+    /// Shows a program of ours, where there is one. A view without it is a view all the same.
+    fn show_tool(&self, ours: &Path, place: &Path) {
+        let (from, to) = (self.real(ours), self.at(place));
+        if !from.is_file() {
+            return;
+        }
+        if fs::symlink_metadata(&to).is_err() {
+            let Some(folder) = place.parent().filter(|folder| self.at(folder).is_dir()) else { return };
+            if self.record.made == Made::UserNamespace {
+                self.make_writable(folder);
+            }
+            // Something has to be there for a mount.
+            if File::create(&to).is_err() {
+                return;
+            }
+        }
+        let _ = mount_bind(&from, &to);
     }
 
     /// Puts a socket that nobody listens on in place of each hidden device: not even root can open one.

@@ -27,6 +27,8 @@ pub struct Plan {
     pub open: Vec<PathBuf>,
     /// Folders of ours that are shown in place of others: first ours, then the place.
     pub instead: Vec<(PathBuf, PathBuf)>,
+    /// A program of ours that is shown in a place where the machine has another or none: first ours, then the place.
+    pub tool: Option<(PathBuf, PathBuf)>,
     /// Devices that the program must not reach.
     pub hidden: Vec<PathBuf>,
     /// Leave the network: the program reaches nothing but its own processes.
@@ -65,6 +67,10 @@ impl Plan {
             list.add("ours", ours);
             list.add("place", place);
         }
+        if let Some((ours, place)) = &self.tool {
+            list.add("tool", ours);
+            list.add("tool-place", place);
+        }
         for path in &self.hidden {
             list.add("hidden", path);
         }
@@ -94,7 +100,7 @@ impl Plan {
     /// When the bytes are not a plan.
     pub fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
         let mut plan = Self::default();
-        let mut ours = None;
+        let (mut ours, mut tool) = (None, None);
         for (name, value) in entries(bytes)? {
             let path = PathBuf::from(value);
             match name {
@@ -105,6 +111,8 @@ impl Plan {
                 b"open" => plan.open.push(path),
                 b"ours" => ours = Some(path),
                 b"place" => plan.instead.extend(ours.take().map(|ours| (ours, path))),
+                b"tool" => tool = Some(path),
+                b"tool-place" => plan.tool = tool.take().map(|tool| (tool, path)),
                 b"hidden" => plan.hidden.push(path),
                 b"fence" => plan.fence = true,
                 b"no-network" => plan.no_network = true,

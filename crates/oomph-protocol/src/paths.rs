@@ -63,6 +63,8 @@ names! {
     VIEW_NOT_STARTED = "private.not-started";
     /// There is a fence in place of a view.
     FENCE = "fence";
+    /// The stand-in for `nvidia-smi` that a private view shows in the tool's usual place.
+    NVIDIA_SMI = "nvidia-smi";
     /// The program's temporary files behind a fence.
     TEMPORARY = "tmp";
     /// The folder of sockets through which a guarded process can be attached to.

@@ -211,7 +211,7 @@ impl Books {
     }
 
     /// Gives back what processes hold that died without saying so. Returns whether there were any.
-    fn sweep_dead(&self) -> bool {
+    pub fn sweep_dead(&self) -> bool {
         let _guard = self.lock.lock();
         self.sweep(&|pid, started| start_time(pid) == Some(started))
     }

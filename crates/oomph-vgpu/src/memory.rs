@@ -270,5 +270,6 @@ pub fn find(pointer: *const c_void) -> Option<Block> {
 /// Free and total bytes of the current card.
 pub fn info() -> Result<(usize, usize), CudaStatus> {
     let device = device::activate_current()?;
+    gpu().forget_dead();
     Ok((gpu().free_bytes(device.card) as usize, device.capacity_bytes() as usize))
 }

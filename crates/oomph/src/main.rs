@@ -78,6 +78,9 @@ use std::process::ExitCode;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    if let Some((library, arguments)) = oomph_launch::asked_as_nvidia_smi() {
+        return ExitCode::from(oomph_smi::run(&arguments, &library));
+    }
     failure::outlive_the_limit_of_files();
     oomph_launch::serve_watchdog();
     let cli = match Cli::parsed() {

@@ -183,6 +183,9 @@ impl Launch {
                 linkage.is_some_and(|file| file.needed.iter().any(|name| libraries.contains(&name.as_str())));
             launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.stand_ins(libraries, is_linked)?);
         }
+        if let Some(tools) = runtime.tools(run)? {
+            launch = launch.env_prepend("PATH", tools);
+        }
         Ok(launch
             .env_prepend("LD_LIBRARY_PATH", runtime.driver_folder())
             // Triton links a helper against libcuda and looks for it here first.

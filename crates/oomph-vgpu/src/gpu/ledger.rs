@@ -17,6 +17,13 @@ impl Gpu {
         self.books()?.capacity_bytes(card)
     }
 
+    /// Gives back what processes hold that died without saying so, as a driver does: before somebody asks what is free.
+    pub fn forget_dead(&self) {
+        if let Some(books) = self.books() {
+            books.sweep_dead();
+        }
+    }
+
     /// Bytes of a card that nobody holds.
     pub fn free_bytes(&self, card: usize) -> u64 {
         self.books().map_or(0, |books| books.free_bytes(card))

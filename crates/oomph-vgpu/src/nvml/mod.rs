@@ -381,6 +381,7 @@ pub fn nvmlDeviceGetPciInfo(handle: *mut c_void, to: Out<'_, [u8; 32]>) -> Resul
 
 /// Total, free and used bytes of a card.
 fn memory(card: Card) -> [c_ulonglong; 3] {
+    gpu().forget_dead();
     let total = gpu().capacity_bytes(card.index).unwrap_or(card.description.capacity_bytes);
     let free = gpu().free_bytes(card.index);
     [total, free, total.saturating_sub(free)]

@@ -52,7 +52,9 @@ fn compute<const SIZE: usize>(
     count: InOut<'_, c_uint>,
     to: Room<'_, [u8; SIZE]>,
 ) -> Result<(), NvmlStatus> {
-    list(&gpu().holders(find(handle)?.index), count, to)
+    let card = find(handle)?;
+    gpu().forget_dead();
+    list(&gpu().holders(card.index), count, to)
 }
 
 /// Nobody draws on a virtual card, and no server shares it.
