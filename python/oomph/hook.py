@@ -453,7 +453,7 @@ def _torch_imported(torch):
 
     rec = record.current()
     # Before what else wraps the same functions of torch.
-    guarded(watcher.install, torch, rec, config)
+    seen = guarded(watcher.install, torch, rec, config)
     if not config["allow_writes"]:
         from oomph import savers
 
@@ -468,6 +468,8 @@ def _torch_imported(torch):
     # A run that counts is observed from as far as it can be; remedies need to know the program.
     if config["follow"] or config["remedies"]:
         guarded(_install_program, torch, rec)
+        if seen is not None and _moments is not None:
+            guarded(_moments.on_optimizer, seen.made)
     if config["remedies"]:
         guarded(_install_remedies, rec)
 

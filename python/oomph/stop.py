@@ -24,6 +24,9 @@ class StepCounter:
     iteration has begun. A GAN with two optimizers therefore counts one step per iteration, and five critic updates
     per generator update count five, which is the number of calls of the most-stepped optimizer.
 
+    An optimizer that was made after others had stepped belongs to another training, such as the next fold of a
+    cross-validation, so that its first step begins an iteration.
+
     Each thread has iterations of its own, and all count, so that the number does not depend on how threads meet.
     """
 
@@ -31,11 +34,21 @@ class StepCounter:
         self.steps = 0
         self._local = threading.local()
         self._lock = threading.Lock()
+        self._later: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def made(self, optimizer: object) -> None:
+        """Note that an optimizer was made."""
+        if self.steps:
+            self._later.add(optimizer)
 
     def stepped(self, optimizer: object) -> bool:
         """Note one call of `optimizer.step`; say whether it began a new iteration."""
+        is_next = optimizer in self._later
+        if is_next:
+            # All that were made since the last step train together.
+            self._later.clear()
         window = getattr(self._local, "window", None)
-        if window is not None and optimizer not in window:
+        if window is not None and optimizer not in window and not is_next:
             window.add(optimizer)
             return False
         self._local.window = weakref.WeakSet((optimizer,))

@@ -432,6 +432,10 @@ class Watcher:
 
         engine._take_model_step = _take_model_step
 
+    def made(self, optimizer: Optimizer) -> None:
+        """An optimizer was made."""
+        hook.guarded(self.counter.made, optimizer)
+
     def stepped(self, optimizer: Optimizer) -> None:
         """One optimizer has stepped: count, write, and stop when the peak has been seen."""
         # Not without end: what is done at a step may wait for other ranks, which can be threads of one process.
