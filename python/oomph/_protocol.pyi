@@ -28,6 +28,7 @@ PATH_VIEW: Final = "private"
 PATH_VIEW_REFUSED: Final = "private.refused"
 PATH_VIEW_NOT_STARTED: Final = "private.not-started"
 PATH_FENCE: Final = "fence"
+PATH_NVIDIA_SMI: Final = "nvidia-smi"
 PATH_TEMPORARY: Final = "tmp"
 PATH_DOOR: Final = "door"
 PATH_DOOR_END: Final = ".sock"
@@ -262,6 +263,15 @@ HookBlocks = TypedDict(
     },
 )
 
+HookCell = TypedDict(
+    "HookCell",
+    {
+        "cell": "int",
+        "file": "str",
+        "notebook": "Union[str, None]",
+    },
+)
+
 HookCheckpoint = TypedDict(
     "HookCheckpoint",
     {
@@ -336,6 +346,7 @@ HookFailure = TypedDict(
     "HookFailure",
     {
         "abridged": "Union[HookSite, None]",
+        "asked_card": "Union[int, None]",
         "kind": "str",
         "message": "str",
         "read_at": "Union[HookSite, None]",
@@ -575,6 +586,7 @@ HookReport = TypedDict(
         "argv": "List[str]",
         "asked_for_card": "Dict[str, bool]",
         "batches": "Union[HookBatches, None]",
+        "cells": "List[HookCell]",
         "compiled": "List[HookCompiled]",
         "devices": "List[HookDevice]",
         "engine": "Union[HookEngine, None]",

@@ -288,6 +288,7 @@ class Record:
         abridged = abridger.interrupted_in(error.__traceback__) if abridger is not None else None
         self.failure = {
             "kind": type(error).__name__, "message": message, "site": site, "read_at": read_at, "abridged": abridged,
+            "asked_card": _asked_card(error.__traceback__),
         }  # fmt: skip
 
     def note_read(self, frame: FrameType | None) -> None:
@@ -348,6 +349,7 @@ class Record:
                 "warnings": warnings,
                 "unknown_sizes": list(self.unknown_sizes.values()),
                 "host": self.host,
+                "cells": _cells(),
                 "remedies": [report() for report in self.remedies],
                 "program": self._program(),
                 "batches": self._batches(),
@@ -472,3 +474,25 @@ def current() -> Record:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_current.forked)
     return _current
+
+
+def _cells():
+    from oomph import notebook
+
+    try:
+        return notebook.cells()
+    except Exception:
+        # IPython's inner names change with its versions; without the cells, lines have the names of their files.
+        return []
+
+
+def _asked_card(trace):
+    """The number of the card that torch.cuda refused itself, such as `get_device_properties(1)`; None for other errors."""
+    last = None
+    while trace is not None:
+        last, trace = trace.tb_frame, trace.tb_next
+    if last is None or not str(last.f_globals.get("__name__", "")).startswith("torch.cuda"):
+        return None
+    number = last.f_locals.get("device")
+    number = getattr(number, "index", number)
+    return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None

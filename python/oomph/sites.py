@@ -115,6 +115,8 @@ def _site(code, line):
     cell = notebook.cell_of(filename)
     if not filename.startswith("<"):
         filename = os.path.abspath(filename)
+    if cell is not None:
+        filename = notebook.file_of(code.co_filename) or filename
     site = {"file": filename, "line": int(line or code.co_firstlineno), "function": code.co_name}
     if cell is not None:
         site["cell"] = cell

@@ -5,6 +5,7 @@ import json
 import linecache
 import os
 import sys
+import tempfile
 import threading
 import types
 import unittest
@@ -171,6 +172,7 @@ class Cells(unittest.TestCase):
         from oomph import notebook
 
         self.assertEqual(notebook.cell_of("<ipython-input-12-0a1b>"), 12)
+        self.assertEqual(notebook.cells(), [], "no shell runs here")
         for name in ("/tmp/ipykernel_7/99.py", "/home/u/train.py", "<stdin>"):
             self.assertIsNone(notebook.cell_of(name))
 
@@ -254,6 +256,41 @@ class Stopping(unittest.TestCase):
         self.assertEqual(self.stops("steps", 3, [[]] * 9), (3, "steps"))
         self.assertIsNone(self.stops("exit", 3, [[5]] * 9))
 
+    def test_a_notebook_is_found_by_its_cells(self):
+        from oomph import notebook
+
+        with tempfile.TemporaryDirectory() as folder:
+            for name, source in (("a", ["x = 1\n", "y = 2"]), ("b", "import torch\n")):
+                cells = [{"cell_type": "markdown", "source": "z"}, {"cell_type": "code", "source": source}]
+                with open(os.path.join(folder, name + ".ipynb"), "w") as file:
+                    json.dump({"cells": cells}, file)
+            paths = [os.path.join(folder, name) for name in ("a.ipynb", "b.ipynb", "gone.ipynb")]
+            argv, sys.argv = sys.argv, ["nbconvert", *paths]
+            known, typed = notebook._notebooks, notebook._source_of
+            try:
+                notebook._notebooks = None
+                for source, path in (("import torch", paths[1]), ("x = 1\ny = 2", paths[0]), ("other", None)):
+                    notebook._source_of = lambda number, source=source: source
+                    self.assertEqual(notebook.file_of("<ipython-input-3-0a1b>"), path)
+                self.assertIsNone(notebook.file_of("train.py"))
+            finally:
+                sys.argv, notebook._notebooks, notebook._source_of = argv, known, typed
+
+    def test_a_card_that_torch_refused_itself(self):
+        from oomph import record
+
+        module = {"__name__": "torch.cuda"}
+        exec("def get_device_properties(device):\n    raise AssertionError('Invalid device id')", module)
+        for given, asked in ((1, 1), (types.SimpleNamespace(index=3), 3), ("cuda", None), (True, None)):
+            try:
+                module["get_device_properties"](given)
+            except AssertionError as error:
+                self.assertEqual(record._asked_card(error.__traceback__), asked)
+        try:
+            raise ValueError
+        except ValueError as error:
+            self.assertIsNone(record._asked_card(error.__traceback__))
+
     def test_several_optimizers_are_one_step(self):
         counter, critic, generator = stop.StepCounter(), Optimizer(), Optimizer()
         for _ in range(3):
@@ -281,6 +318,17 @@ class Stopping(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(counter.steps, 40)
+
+    def test_the_next_fold_begins_an_iteration(self):
+        counter = stop.StepCounter()
+        for fold in range(3):
+            critic, generator = Optimizer(), Optimizer()
+            counter.made(critic)
+            counter.made(generator)
+            for _ in range(40):
+                counter.stepped(critic)
+                counter.stepped(generator)
+            self.assertEqual(counter.steps, 40 * (fold + 1))
 
     def test_cudnn_versions(self):
         self.assertEqual(watcher.format_cudnn(92600), "9.26.0")

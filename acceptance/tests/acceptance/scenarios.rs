@@ -21,7 +21,7 @@ type Scenario = (&'static str, fn() -> Result<()>);
 
 /// All scenarios.
 pub fn trials() -> Vec<Trial> {
-    let all: [Scenario; 22] = [
+    let all: [Scenario; 24] = [
         ("streams-pass-through", streams_pass_through),
         ("failure-passes-through", failure_passes_through),
         ("report-goes-to-a-file", report_goes_to_a_file),
@@ -37,6 +37,8 @@ pub fn trials() -> Vec<Trial> {
         ("vram-sets-the-capacity", vram_sets_the_capacity),
         ("no-card-is-named", no_card_is_named),
         ("unknown-card", unknown_card),
+        ("nvidia-smi-knows-the-virtual-cards", nvidia_smi_knows_the_virtual_cards),
+        ("a-missing-card-is-named", a_missing_card_is_named),
         ("longest-batch-decides", longest_batch_decides),
         ("longest-batch-is-measured", longest_batch_is_measured),
         ("validation-is-an-evaluation", validation_is_an_evaluation),
@@ -85,6 +87,45 @@ fn failure_passes_through() -> Result<()> {
     finished.ensure(contains(&finished.stderr, b"a line on stderr\n"), "stderr was lost")?;
     let last = b"ValueError: the learning rate is missing from the configuration\n";
     finished.ensure(contains(&finished.stderr, last), "the traceback was lost")
+}
+
+/// The program's own `nvidia-smi` and NVML say of the virtual cards what CUDA says, so that it chooses as on the card.
+fn nvidia_smi_knows_the_virtual_cards() -> Result<()> {
+    let run = Run::dry_run()?.args(["--gpu", "rtx-3060:2", "--no-owners"]).with(TORCH_2_15);
+    let finished = run.program(&["asks_its_machine.py"]).finish()?;
+    finished.ensure(finished.status.code() == Some(0), "the exit status is not 0")?;
+    let text = String::from_utf8_lossy(&finished.stdout).into_owned();
+    let line = text.lines().find(|line| line.starts_with('{')).with_context(|| finished.story())?;
+    let said: serde_json::Value = serde_json::from_str(line)?;
+    // Of 12,043 MiB half is 94 times 64 MiB. What is taken in addition is the context.
+    ensure!(said["batch"] == 94 && said["free"] == 12043 && said["adds_up"] == 0, "{said:#}");
+    ensure!(said["taken"].as_u64().is_some_and(|taken| (100..=200).contains(&taken)), "{said:#}");
+    for name in ["nvml_agrees", "cuda_agrees", "own_pid", "table", "which"] {
+        ensure!(said[name] == true, "{name}: {said:#}");
+    }
+    ensure!(said["cards"] == 2 && said["without_an_environment"] == 2, "{said:#}");
+    ensure!(said["xml"][0] == true && said["xml_pids"] == serde_json::json!([true]), "{said:#}");
+    ensure!(
+        said["wrong_field"] == serde_json::json!([2, "Field \"cuda_version\" is not a valid field to query."]),
+        "{said:#}"
+    );
+    Ok(())
+}
+
+/// A card that the run lacks is named with what to type, and that runs.
+fn a_missing_card_is_named() -> Result<()> {
+    for (words, needs) in [(&["names_a_card.py", "cuda:1"][..], 2), (&["names_a_card.py", "cuda:0", "2"], 3)] {
+        let finished = Run::json("rtx-3060", TORCH_2_15)?.args(["--no-owners"]).program(words).finish()?;
+        finished.ensure(finished.status.code() == Some(3), "the exit status is not 3")?;
+        let report: serde_json::Value = serde_json::from_slice(&finished.stdout)?;
+        ensure!(report["missing_card"]["needs"] == needs, "{report:#}");
+        let command = report["next"][0]["command"].as_str().unwrap_or_default();
+        ensure!(command.contains(&format!("--gpu rtx-3060:{needs} ")), "{command}");
+        let cards = format!("rtx-3060:{needs}");
+        let finished = Run::json(&cards, TORCH_2_15)?.args(["--no-owners"]).program(words).finish()?;
+        finished.ensure(finished.status.code() == Some(0), "it does not run with as many cards")?;
+    }
+    Ok(())
 }
 
 fn report_goes_to_a_file() -> Result<()> {

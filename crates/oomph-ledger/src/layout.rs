@@ -137,4 +137,6 @@ pub enum NoteKind {
     HostLimit = 4,
     /// The name of a file that has the CUDA runtime linked in statically and asked the driver for it.
     StaticRuntime = 5,
+    /// A card that the program asked for and the run lacks ([`crate::MissingCard`]).
+    MissingCard = 6,
 }

@@ -14,6 +14,7 @@
 
 mod description;
 mod layout;
+mod missing;
 mod protocol;
 mod snapshot;
 
@@ -23,6 +24,7 @@ pub use layout::{
     NOTE_BYTES, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, PROCESS_USED, PROCESS_WORDS, PROCESS_WORDS_PER_DEVICE,
     VERSION, description_offset, device_word, note_offset, process_device_word, process_word,
 };
+pub use missing::MissingCard;
 pub use protocol::Words;
 pub use snapshot::{DeviceUse, Ledger, Note, ProcessDeviceUse, ProcessUse};
 

@@ -8,7 +8,7 @@ use crate::layout::{
     DESCRIPTION_BYTES, DeviceWord, FILE_BYTES, HeaderWord, Kind, MAGIC, MAX_DEVICES, MAX_NOTES, MAX_PROCESSES,
     NOTE_BYTES, NoteKind, VERSION, description_offset, device_word, note_offset, process_device_word, process_word,
 };
-use crate::{DeviceDescription, layout};
+use crate::{DeviceDescription, MissingCard, layout};
 
 /// The state of a ledger when it was read.
 #[derive(Clone, Debug, Default)]
@@ -169,6 +169,7 @@ impl Ledger {
                 3 => NoteKind::Code,
                 4 => NoteKind::HostLimit,
                 5 => NoteKind::StaticRuntime,
+                6 => NoteKind::MissingCard,
                 // The process died between taking the note's place and filling it.
                 _ => continue,
             };
@@ -225,6 +226,12 @@ impl Ledger {
     #[must_use]
     pub fn static_runtimes(&self) -> Vec<&str> {
         self.notes_of(NoteKind::StaticRuntime)
+    }
+
+    /// Cards that the program asked for and the run lacks, each once, in order of appearance.
+    #[must_use]
+    pub fn missing_cards(&self) -> Vec<MissingCard> {
+        self.notes_of(NoteKind::MissingCard).into_iter().filter_map(MissingCard::parse).collect()
     }
 
     fn notes_of(&self, kind: NoteKind) -> Vec<&str> {

@@ -41,6 +41,23 @@ pub struct UnknownSize {
     pub high: u64,
 }
 
+/// A card that the program asked for and that the virtual machine lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MissingCard {
+    /// The number by which the program asked, as the process counts its cards; `null` where its list names a card that is not
+    /// there.
+    pub ordinal: Option<u32>,
+    /// The process's `CUDA_VISIBLE_DEVICES`; `null` where it has none.
+    pub list: Option<String>,
+    /// How many cards the run had.
+    pub cards: u32,
+    /// How many cards it would need; `null` where no number of cards is enough, because the list leaves the card out.
+    pub needs: Option<u32>,
+    /// The line of the program that the error came through.
+    pub site: Option<Site>,
+}
+
 /// Why oomph could not run a program: it failed after an answer that a real driver would not have given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::activity::Activity;
 use crate::batches::Batches;
 use crate::device::DeviceReport;
-use crate::doubt::{Fault, HostShortage, Unsure};
+use crate::doubt::{Fault, HostShortage, MissingCard, Unsure};
 use crate::followed::{FollowedLoop, Unreached};
 use crate::oom::Oom;
 use crate::worst::WorstCard;
@@ -92,6 +92,10 @@ pub struct DryRunReport {
     /// Why something other than the cards did the work, in a sentence; the verdict is `failed`.
     #[serde(default)]
     pub fallback: Option<String>,
+    /// The card that the program asked for and that the run lacks, where that ended it or kept it from using a GPU; the verdict is
+    /// `failed` or `no-gpu-use`.
+    #[serde(default)]
+    pub missing_card: Option<MissingCard>,
 }
 
 /// What XLA says that a compiled program needs on each card, in bytes.
@@ -230,6 +234,7 @@ mod tests {
             writes: None,
             fault: None,
             fallback: None,
+            missing_card: None,
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(

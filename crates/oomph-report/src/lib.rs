@@ -58,7 +58,7 @@ pub use device::{
     CUSTOM, CapacityKnown, DeviceReport, ModelledTerm, Peak, Pool, PoolScale, RanOn, SmallestCapacity, UNBOUNDED, Whose,
 };
 pub use doctor::{Check, CheckState, DoctorReport, DoctorSchema};
-pub use doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
+pub use doubt::{End, Fault, HostShortage, MissingCard, UnknownSize, Unsure};
 pub use dry_run::{CardThatHolds, CompiledProgram, DryRunReport, DryRunSchema, NextStep};
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{

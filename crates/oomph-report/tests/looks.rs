@@ -107,6 +107,7 @@ fn fits() -> DryRunReport {
         writes: None,
         fault: None,
         fallback: None,
+        missing_card: None,
     }
 }
 

@@ -61,7 +61,10 @@ pub fn current() -> Option<Device> {
 
 /// Makes a card current and creates its context.
 pub fn make_current(ordinal: i32) -> Result<(), CudaStatus> {
-    let Some(device) = get(ordinal) else { return Err(missing()) };
+    let Some(device) = get(ordinal) else {
+        gpu().note_missing(ordinal);
+        return Err(missing());
+    };
     CURRENT.set(ordinal as usize);
     let mut stack = STACK.get();
     if stack.depth == 0 {

@@ -20,6 +20,7 @@ use crate::{activity, followed, grown};
 mod fault;
 mod holding;
 mod host;
+mod missing;
 mod peaks;
 mod probe;
 mod statics;
@@ -116,6 +117,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         writes: run.writes.clone(),
         fault: (verdict == Verdict::Failed).then(|| fault::of(run)).flatten(),
         fallback: fallback(run).filter(|_| verdict == Verdict::Failed).map(str::to_owned),
+        missing_card: missing::of(run, verdict),
     }
 }
 

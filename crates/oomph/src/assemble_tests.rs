@@ -251,8 +251,7 @@ fn an_engine_that_died_is_placed_where_the_program_used_it() {
     let books = || ledger(&cards, &[900], &[(8, 0, 900, 1)], &[]);
     let line_with = |kind: &str, message: &str| {
         let site = Some(HookSite { file: "b.py".into(), line: 29, ..HookSite::default() });
-        let failure =
-            Some(HookFailure { kind: kind.into(), message: message.into(), site, read_at: None, abridged: None });
+        let failure = Some(HookFailure { kind: kind.into(), message: message.into(), site, ..HookFailure::default() });
         let program = HookReport { failure, ..hook(7, &[]) };
         let report = assemble(&cards, &run(books(), vec![program, engine.clone()], 1), None);
         assert_eq!(report.verdict, Verdict::Oom);
@@ -317,8 +316,7 @@ fn a_program_that_ends_itself_by_a_zero_that_was_never_computed_is_not_to_blame(
         kind: "ValueError".into(),
         message: "diverged".into(),
         read_at: Some(site),
-        site: None,
-        abridged: None,
+        ..HookFailure::default()
     };
     let hook = HookReport { failure: Some(failure), ..hook(7, &[(0, 600, 500)]) };
     let report = assemble(&cards, &run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![hook], 1), None);

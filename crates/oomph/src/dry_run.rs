@@ -22,7 +22,7 @@ use crate::recordings::{self, ProcessMemory};
 use crate::run_context::{Ended, RunContext, RunRequest};
 use crate::status;
 use crate::trial::Stop;
-use crate::{activity, explain, export, grown, needs, output, recovered, unsure, whole_pool, whose};
+use crate::{activity, cells, explain, export, grown, needs, output, recovered, unsure, whole_pool, whose};
 
 /// The signal of Ctrl-C.
 const SIGINT: i32 = 2;
@@ -181,6 +181,7 @@ pub fn complete(report: &mut DryRunReport, run: &Observation, program: &Program,
     for device in &mut report.devices {
         device.whose = whose::owners(device, run);
     }
+    cells::tell(report, run, directory);
     report.worst = worst(&report.devices, run);
     // With Numba the program's own lines allocate.
     let framework = report.frameworks.keys().any(|name| name != "numba");
@@ -255,6 +256,13 @@ fn page(path: &Path, private: bool, report: &DryRunReport, memory: Vec<ProcessMe
 fn next_steps(program: &Program, probed: bool, report: &DryRunReport) -> Vec<NextStep> {
     let step = |why: &str, command: String| NextStep { why: why.into(), command };
     let mut next = Vec::new();
+    if let Some((missing, needs)) = report.missing_card.as_ref().and_then(|missing| Some((missing, missing.needs?))) {
+        let command = program.dry_run(&program.with_cards(needs as usize));
+        // What was set for this command only would be missing from the next.
+        let set = std::env::var("CUDA_VISIBLE_DEVICES").ok().filter(|set| missing.list.as_ref() == Some(set));
+        let before = set.map(|list| format!("CUDA_VISIBLE_DEVICES={} ", crate::shell_words::quoted(&list)));
+        next.push(step("run it with as many cards as it names", before.unwrap_or_default() + &command));
+    }
     if report.verdict == Verdict::Oom {
         let fragmented = report.oom_device().is_some_and(|(device, oom)| {
             let cached = oom.reserved_bytes.unwrap_or(0).saturating_sub(oom.allocated_bytes.unwrap_or(0));

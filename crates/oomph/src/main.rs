@@ -20,6 +20,7 @@ mod built;
 mod cache;
 mod calibrate;
 mod cards;
+mod cells;
 mod changes;
 mod cli;
 mod compare;

@@ -191,6 +191,24 @@ impl Program {
         words.join(" ")
     }
 
+    /// The options that name as many of this run's cards: the last one is repeated.
+    pub fn with_cards(&self, count: usize) -> Vec<String> {
+        let mut groups: Vec<(&str, usize)> = Vec::new();
+        for index in 0..count {
+            let Some(card) = self.cards.get(index).or(self.cards.last()) else { break };
+            match groups.last_mut() {
+                Some((id, times)) if *id == card.gpu.id => *times += 1,
+                _ => groups.push((&card.gpu.id, 1)),
+            }
+        }
+        let names =
+            groups.into_iter().map(|(id, times)| if times > 1 { format!("{id}:{times}") } else { id.to_owned() });
+        let mut options = vec!["--gpu".into(), names.collect::<Vec<_>>().join(",")];
+        // What the user typed for their size stays.
+        options.extend(self.card_options.iter().skip_while(|option| *option != "--vram").cloned());
+        options
+    }
+
     /// The options that name as many of a catalogue's card as this run has cards.
     pub fn as_many_of(&self, gpu: &str) -> Vec<String> {
         let count = self.cards.len();

@@ -125,6 +125,7 @@ fn a_command_line_can_be_pasted_into_a_shell() {
     .expect("a plan");
     assert_eq!(plan.as_many_of("h100"), ["--gpu", "h100:2"]);
     assert_eq!(plan.card_options, ["--gpu", "4090:2", "--vram", "8GiB"]);
+    assert_eq!(plan.with_cards(3), ["--gpu", "rtx-4090:3", "--vram", "8GiB"]);
     assert_eq!(
         plan.dry_run(&plan.as_many_of("h100")),
         "oomph dry-run --gpu h100:2 --with 'torch>=2' --steps 4 --timeout 600s --values off -- python \

@@ -286,6 +286,8 @@ pub struct HookReport {
     pub phases: Vec<HookPhase>,
     /// Loops that were shortened, or whose memory grows with each iteration.
     pub loops: Vec<HookFollowedLoop>,
+    /// The files that a notebook's kernel has for its cells.
+    pub cells: Vec<HookCell>,
     /// What the program would do that the run did not reach.
     pub unreached: Vec<HookUnreached>,
     /// Sizes that hang on values that were never computed.
@@ -341,6 +343,21 @@ pub struct HookFailure {
     pub read_at: Option<HookSite>,
     /// The loop whose iterations were abridged when it was raised in one of them: their results are stand-ins.
     pub abridged: Option<HookSite>,
+    /// The number of the card that PyTorch refused itself, without asking CUDA for it.
+    pub asked_card: Option<u32>,
+}
+
+/// A file that a notebook's kernel has for one of its cells.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct HookCell {
+    /// The file.
+    pub file: String,
+    /// The notebook, by its path; `null` where it is not known.
+    pub notebook: Option<String>,
+    /// The cell's number, as in `In [5]`.
+    pub cell: u32,
 }
 
 /// The peaks of one device as the framework counts them.

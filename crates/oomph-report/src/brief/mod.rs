@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::clean_json;
 use crate::dry_run::NextStep;
+use crate::followed::Unreached;
 
 pub use short::InBrief;
 
@@ -71,6 +72,9 @@ pub struct Brief {
     /// The smallest cards that hold it, by their identifiers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<String>,
+    /// What the program would do and the run did not reach, the first few. The answer does not hold for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<Unreached>,
     /// What weakens the answer, the first few.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -164,7 +168,12 @@ impl Brief {
 
     /// Cuts every list and text to a length that people and agents read. A patch is whole or absent.
     fn shorten(&mut self) {
-        let mut cut = self.fixes.len() > MOST_ROWS || self.warnings.len() > MOST_ROWS;
+        let mut cut =
+            [self.fixes.len(), self.warnings.len(), self.unreached.len()].iter().any(|count| *count > MOST_ROWS);
+        self.unreached.truncate(MOST_ROWS);
+        for one in &mut self.unreached {
+            cut |= shortened(&mut one.part, MOST_NAME) | shortened(&mut one.why, MOST_NAME);
+        }
         self.fixes.truncate(MOST_ROWS);
         self.cards.truncate(MOST_ROWS);
         self.warnings.truncate(MOST_ROWS);
@@ -210,6 +219,7 @@ const GIVEN_UP: [fn(&mut Brief); 11] = [
         brief.owners.clear();
         brief.values.clear();
         brief.cards.clear();
+        brief.unreached.clear();
         shortened(&mut brief.answer, MOST_NAME);
     },
 ];
@@ -251,6 +261,7 @@ mod tests {
                 text: Some(text.into()),
             }),
             fixes: vec![fix; 9],
+            unreached: vec![Unreached { part: text.into(), why: text.into() }; 9],
             cards: vec![text.into(); 9],
             warnings: vec![text.into(); 9],
             next: vec![NextStep { why: text.into(), command: text.into() }; 9],

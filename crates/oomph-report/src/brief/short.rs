@@ -52,6 +52,7 @@ impl InBrief for DryRunReport {
                 .map(|whose| owners(&whose.owners))
                 .unwrap_or_default(),
             cards: self.smallest.iter().map(|card| card.gpu.clone()).collect(),
+            unreached: self.unreached.clone(),
             warnings: self.warnings.clone(),
             next: self.next.clone(),
             command: line(&self.command),

@@ -6,7 +6,7 @@ use oomph_protocol::Verdict;
 use super::page::{Ink, Page};
 use super::statics;
 use crate::clean;
-use crate::doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
+use crate::doubt::{End, Fault, HostShortage, MissingCard, UnknownSize, Unsure};
 use crate::site::Site;
 use oomph_gpu::size::format as size;
 
@@ -81,6 +81,32 @@ pub(super) fn host(page: &mut Page, host: &HostShortage) {
     let text = "a dry run keeps on the host what the program keeps there: run it on a machine, or in a container, with \
                 more memory, or have the program keep less there";
     page.paragraph(2, 4, &[(Ink::Plain, text)]);
+}
+
+/// The verdict of a program that asked for a card that its run lacks.
+pub(super) fn missing_card(page: &mut Page, missing: &MissingCard) {
+    page.paragraph(0, 2, &[(Ink::Bad, "failed:"), (Ink::Strong, &format!(" {}", why_missing(missing)))]);
+    if let Some(site) = &missing.site {
+        page.paragraph(2, 4, &[(Ink::Plain, place(site).trim_start())]);
+    }
+}
+
+/// Which card was asked for, and why it is not there.
+pub(super) fn why_missing(missing: &MissingCard) -> String {
+    let cards = |count: u32| if count == 1 { "1 card".to_owned() } else { format!("{count} cards") };
+    let has = format!("the virtual machine has {}", cards(missing.cards));
+    let list = missing.list.as_ref().map(|list| format!("CUDA_VISIBLE_DEVICES={}", clean(list)));
+    match (missing.ordinal, list, missing.needs) {
+        (Some(ordinal), None, _) => format!("the program asks for card {ordinal} (cuda:{ordinal}), and {has}"),
+        (Some(ordinal), Some(list), Some(_)) => {
+            format!("the program asks for card {ordinal} (cuda:{ordinal}) of {list}, and {has}")
+        }
+        (Some(ordinal), Some(list), None) => {
+            format!("the program asks for card {ordinal} (cuda:{ordinal}), which {list} leaves out")
+        }
+        (None, Some(list), _) => format!("{list} names a card that is not there; {has}"),
+        (None, None, _) => has,
+    }
 }
 
 /// That oomph could not run a program: what was asked, what it died of, and what to report.

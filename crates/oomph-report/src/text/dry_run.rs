@@ -108,6 +108,10 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
                 doubt::fault(page, fault);
                 return;
             }
+            if let Some(missing) = &report.missing_card {
+                doubt::missing_card(page, missing);
+                return;
+            }
             if let Some(why) = &report.fallback {
                 let text = format!(" the cards were not used as the program asked. {}", clean(why));
                 page.paragraph(0, 2, &[(Ink::Bad, "failed:"), (Ink::Strong, &text)]);
@@ -133,6 +137,9 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
                 _ => " the program ended without using a GPU",
             };
             page.paragraph(0, 2, &[(Ink::Care, "no GPU use:"), (Ink::Strong, text)]);
+            if let Some(missing) = &report.missing_card {
+                page.paragraph(2, 4, &[(Ink::Plain, &doubt::why_missing(missing))]);
+            }
         }
     }
 }

@@ -35,6 +35,9 @@ pub(super) fn write(page: &mut Page, oom: &Oom) {
 
 fn line_of(page: &mut Page, word: &str, site: &Site, ink: Ink) {
     let place = match site.cell {
+        Some(cell) if site.file.ends_with(".ipynb") => {
+            format!(" {}, cell [{cell}], line {}", clean(&site.file), site.line)
+        }
         Some(cell) => format!(" cell [{cell}], line {}", site.line),
         None => format!(" {}:{}", packaged(&clean(&site.file)), site.line),
     };

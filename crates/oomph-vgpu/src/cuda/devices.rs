@@ -14,7 +14,10 @@ use crate::status::CudaStatus;
 
 /// The card with an ordinal of this process, as the driver answers for one that is not there.
 pub fn get(ordinal: c_int) -> Result<Device, CudaStatus> {
-    device::get(ordinal).ok_or(CudaStatus::INVALID_DEVICE)
+    device::get(ordinal).ok_or_else(|| {
+        gpu().note_missing(ordinal);
+        CudaStatus::INVALID_DEVICE
+    })
 }
 
 /// Writes an attribute of a card.

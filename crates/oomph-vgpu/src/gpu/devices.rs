@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use oomph_ledger::DeviceDescription;
+use oomph_ledger::{DeviceDescription, MissingCard, NoteKind};
 
 use super::Gpu;
 
@@ -57,10 +57,25 @@ impl Gpu {
             let cards = self.cards().iter().enumerate();
             let all: Vec<Device> = cards.map(|(card, description)| Device { card, description }).collect();
             match std::env::var("CUDA_VISIBLE_DEVICES") {
-                Ok(list) => select(&all, &list),
+                Ok(list) => {
+                    if let Some(missing) = MissingCard::of_list(&list, all.len()) {
+                        self.note(NoteKind::MissingCard, &missing.text());
+                    }
+                    select(&all, &list)
+                }
                 Err(_) => all,
             }
         })
+    }
+
+    /// Leaves word that the program asked for a card that it does not have. That ends most programs, and the report names
+    /// the card then.
+    #[cold]
+    pub fn note_missing(&'static self, ordinal: i32) {
+        if let Ok(ordinal) = u32::try_from(ordinal) {
+            let list = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            self.note(NoteKind::MissingCard, &MissingCard::by_ordinal(ordinal, list.as_deref()).text());
+        }
     }
 }
 

@@ -68,7 +68,10 @@ pub fn cudaGetErrorName(code: c_int) -> &'static CStr {
 
 /// The card with an ordinal of this process, as the runtime answers for one that is not there.
 pub fn get(ordinal: c_int) -> Result<Device, CudaStatus> {
-    device::get(ordinal).ok_or_else(device::missing)
+    device::get(ordinal).ok_or_else(|| {
+        gpu().note_missing(ordinal);
+        device::missing()
+    })
 }
 
 /// Refuses a call where there is no card at all.
