@@ -56,7 +56,7 @@ _notebooks: list[tuple[str, list[str]]] | None = None
 def file_of(filename: str) -> str | None:
     """The notebook that a cell's file belongs to, by its path; None where it is not known.
 
-    Nobody tells a kernel which notebook it runs, but what started it (`jupyter nbconvert --execute`, papermill, a server)
+    A kernel does not know which notebook it runs, but what started it (`jupyter nbconvert --execute`, papermill, a server)
     was given the notebook's name. Of several notebooks it is the one that holds the cell.
     """
     global _notebooks

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use oomph_protocol::paths;
 
-use crate::RunFolder;
 #[cfg(target_os = "linux")]
 use crate::permissions::write_private;
 
@@ -67,15 +66,15 @@ fn quoted(word: &OsStr) -> Vec<u8> {
 /// # Errors
 /// When the folder cannot be written.
 #[cfg(target_os = "linux")]
-pub(crate) fn write_for(run: &RunFolder, executable: &Path, library: &Path) -> io::Result<()> {
+pub(crate) fn write_for(run: &Path, executable: &Path, library: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    let path = run.path().join(paths::NVIDIA_SMI);
-    write_private(&path, &script(executable, library, Some(run.path())))?;
+    let path = run.join(paths::NVIDIA_SMI);
+    write_private(&path, &script(executable, library, Some(run)))?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn write_for(_run: &RunFolder, _executable: &Path, _library: &Path) -> io::Result<()> {
+pub(crate) fn write_for(_run: &Path, _executable: &Path, _library: &Path) -> io::Result<()> {
     Ok(())
 }
 

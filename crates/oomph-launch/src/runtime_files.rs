@@ -105,7 +105,7 @@ impl Runtime {
     pub(crate) fn tools(&self, run: &RunFolder) -> Result<Option<PathBuf>, LaunchError> {
         let Some(executable) = crate::private::own_executable() else { return Ok(None) };
         let library = self.driver_folder().join(MANAGEMENT_LIBRARY);
-        nvidia_smi::write_for(run, &executable, &library)
+        nvidia_smi::write_for(run.path(), &executable, &library)
             .map_err(|source| LaunchError::run_folder(run.path(), source))?;
         let name = format!("tools-{}", short_hash(&[&executable.to_string_lossy()]));
         let script = nvidia_smi::script(&executable, &library, None);

@@ -236,6 +236,7 @@ mod tests {
             keep_real: true,
             open: vec!["/one".into(), "/two,with:marks\\".into()],
             instead: vec![("/ours".into(), "/theirs".into())],
+            tool: Some(("/ours/tool".into(), "/usr/bin/tool".into())),
             hidden: vec!["/dev/nvidia0".into()],
             no_network: true,
             likely: vec!["/tmp".into()],
