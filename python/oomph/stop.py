@@ -13,6 +13,7 @@ from oomph import _protocol as protocol
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from oomph._protocol import Stopped
 

@@ -14,7 +14,7 @@ use oomph_protocol::paths;
 use crate::permissions::write_private;
 
 /// The name of the tool.
-pub(crate) const NAME: &str = "nvidia-smi";
+pub(crate) const NAME: &str = paths::NVIDIA_SMI;
 
 /// Where the driver's packages install it.
 const USUAL_PLACE: &str = "/usr/bin";
