@@ -280,17 +280,7 @@ fn condition(card: &Card) -> Vec<Entry> {
         inner("Conf Compute Protected Memory Usage", "cc_protected_memory_usage", memory(None, false))
             .in_section(Section::Memory),
         value("Compute Mode", "compute_mode", "Default").in_section(Section::Compute),
-        inner(
-            "Utilization",
-            "utilization",
-            vec![
-                value("GPU", "gpu_util", percent(card.utilization.map(|rates| rates.0))),
-                value("Memory", "memory_util", percent(card.utilization.map(|rates| rates.1))),
-                value("Encoder", "encoder_util", percent(card.encoder)),
-                value("Decoder", "decoder_util", percent(card.decoder)),
-            ],
-        )
-        .in_section(Section::Utilization),
+        utilization(card),
         inner(
             "Encoder Stats",
             "encoder_stats",
@@ -318,20 +308,7 @@ fn condition(card: &Card) -> Vec<Entry> {
             vec![value("GPU Current Temp", "gpu_temp", temperature), value("Memory Current Temp", "memory_temp", NONE)],
         )
         .in_section(Section::Temperature),
-        inner(
-            "GPU Power Readings",
-            "gpu_power_readings",
-            vec![
-                value("Average Power Draw", "average_power_draw", watts(card.power)),
-                value("Instantaneous Power Draw", "instant_power_draw", watts(card.power)),
-                value("Current Power Limit", "current_power_limit", watts(card.enforced_limit)),
-                value("Requested Power Limit", "requested_power_limit", watts(card.power_limit)),
-                value("Default Power Limit", "default_power_limit", watts(card.default_limit)),
-                value("Min Power Limit", "min_power_limit", watts(card.limits.map(|limits| limits.0))),
-                value("Max Power Limit", "max_power_limit", watts(card.limits.map(|limits| limits.1))),
-            ],
-        )
-        .in_section(Section::Power),
+        power(card),
         inner("Clocks", "clocks", clocks(&card.clocks)).in_section(Section::Clock),
         inner("Max Clocks", "max_clocks", clocks(&card.most_clocks)).in_section(Section::Clock),
         value("Supported Clocks", "supported_clocks", NONE).in_section(Section::SupportedClocks),
@@ -345,6 +322,32 @@ fn condition(card: &Card) -> Vec<Entry> {
             content: Content::Processes(card.processes.clone()),
         },
     ]
+}
+
+/// How busy a card is.
+fn utilization(card: &Card) -> Entry {
+    let percent = |value: Option<u32>| or_none(value, " %");
+    let rates = vec![
+        value("GPU", "gpu_util", percent(card.utilization.map(|rates| rates.0))),
+        value("Memory", "memory_util", percent(card.utilization.map(|rates| rates.1))),
+        value("Encoder", "encoder_util", percent(card.encoder)),
+        value("Decoder", "decoder_util", percent(card.decoder)),
+    ];
+    inner("Utilization", "utilization", rates).in_section(Section::Utilization)
+}
+
+/// What a card draws, and may draw.
+fn power(card: &Card) -> Entry {
+    let readings = vec![
+        value("Average Power Draw", "average_power_draw", watts(card.power)),
+        value("Instantaneous Power Draw", "instant_power_draw", watts(card.power)),
+        value("Current Power Limit", "current_power_limit", watts(card.enforced_limit)),
+        value("Requested Power Limit", "requested_power_limit", watts(card.power_limit)),
+        value("Default Power Limit", "default_power_limit", watts(card.default_limit)),
+        value("Min Power Limit", "min_power_limit", watts(card.limits.map(|limits| limits.0))),
+        value("Max Power Limit", "max_power_limit", watts(card.limits.map(|limits| limits.1))),
+    ];
+    inner("GPU Power Readings", "gpu_power_readings", readings).in_section(Section::Power)
 }
 
 #[cfg(test)]
