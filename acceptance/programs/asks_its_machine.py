@@ -27,7 +27,7 @@ def nvml_free():
     return memory[1]
 
 
-free = int(smi("--query-gpu=memory.free", "--format=csv,noheader,nounits"))
+free = int(smi("--query-gpu=memory.free", "--format=csv,noheader,nounits").split()[0])
 batch = free // 2 // 64
 data = torch.empty(batch, 64 * MIB, dtype=torch.uint8, device="cuda")
 

@@ -58,8 +58,9 @@ fn what_is_computed_on_the_host_is_right() -> Result<()> {
     let run = Run::dry_run()?.args(["--gpu", "rtx-3060", "--until-exit", "--values", "off"]).with(TORCH_2_15);
     let run = run.args(["--", "python", "-m", "unittest", "discover", "-p", "test_values*.py", "-s"]).args([tests]);
     let finished = { run }.finish()?;
-    finished.ensure(finished.status.code() == Some(0), "a test failed")?;
     let stderr = String::from_utf8_lossy(&finished.stderr).into_owned();
+    // One of the tests fills the card and goes on, so that the program recovers.
+    finished.ensure(stderr.lines().any(|line| line == "OK"), "a test failed")?;
     let ran = stderr.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
     finished.ensure(ran > Some(30) && !stderr.contains("skipped"), format!("not all of them ran: {ran:?}"))
 }
