@@ -174,6 +174,25 @@ class Collected(unittest.TestCase):
         self.assertEqual(torch.cat(program.names["feats"]).shape, (6 * 203, 8))
         self.assertLess(program.forwards, 120)
 
+    def test_the_steps_of_a_while_that_is_abridged_are_counted(self):
+        program = Program(
+            """
+            net = Net()
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            opt.register_step_post_hook(lambda *_: stepped())
+            for epoch in range(2):
+                feats, i = [], 0
+                while i < 203:
+                    z = net(torch.zeros(min(2, 203 - i), 4))
+                    opt.zero_grad(); z.mean().backward(); opt.step()
+                    feats.append(z.detach())
+                    i += 2
+            """
+        )
+        self.assertEqual(torch.cat(program.names["feats"]).shape, (203, 8))
+        self.assertLess(program.forwards, 60)
+        self.assertEqual(program.course.steps + program.course.skipped_steps, 204)
+
     def test_a_body_that_keeps_elsewhere_is_not_abridged(self):
         # What a module keeps behind its own back is seen as growth that an abridged iteration lacks.
         program = Program(

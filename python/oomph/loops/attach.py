@@ -63,10 +63,11 @@ def goes_on(line: int, place: int, limited: tuple[Any, Any] | None = None) -> bo
 
 def _is_abridged(line, place):
     """Whether the loop that is abridged is this one."""
-    return _course is not None and _course.follows_here() and any(
-        isinstance(one, WhileLoop) and one.abridged is not None and one.key == (id(sys._getframe(2)), place)
-        for one in _course.stack
-    )
+    if _course is None or not _course.follows_here():
+        return False
+    # A generator expression has a frame of its own: the program's is found outside it.
+    key = id(sys._getframe(2)), place
+    return any(isinstance(one, WhileLoop) and one.abridged is not None and one.key == key for one in _course.stack)
 
 
 def _goes_on(course, line, place, limited):

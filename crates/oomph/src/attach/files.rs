@@ -7,11 +7,12 @@ use crate::embedded;
 /// The package inside the target.
 const PACKAGE: &str = "_oomph_attached";
 /// The files of the hook that the script needs.
-const NEEDED: [&str; 7] = [
+const NEEDED: [&str; 8] = [
     "oomph/__init__.py",
     "oomph/_protocol.py",
     "oomph/attached.py",
     "oomph/documents.py",
+    "oomph/forked.py",
     "oomph/history.py",
     "oomph/looking.py",
     "oomph/quiet.py",
@@ -63,8 +64,15 @@ mod tests {
             for line in text.lines() {
                 typing = line == "if TYPE_CHECKING:" || typing && (line.is_empty() || line.starts_with(' '));
                 if !typing && let Some(rest) = line.trim().strip_prefix("from _oomph_attached") {
-                    let module = format!("_oomph_attached{}", rest.split(' ').next().unwrap());
+                    let (package, names) = rest.split_once(" import ").unwrap();
+                    let module = format!("_oomph_attached{package}");
                     assert!(has(&module), "{name}: {line}");
+                    // A name may be that of a module.
+                    let ours = format!("{}/", module.replacen(PACKAGE, "oomph", 1).replace('.', "/"));
+                    for one in names.split(',').map(|one| one.trim().trim_matches(['(', ')'])) {
+                        let is_module = embedded::python().iter().any(|(path, _)| *path == format!("{ours}{one}.py"));
+                        assert!(!is_module || has(&format!("{module}.{one}")), "{name}: {line}");
+                    }
                 }
             }
             assert!(!text.contains("from oomph") && !text.contains("import oomph"), "{name}");
