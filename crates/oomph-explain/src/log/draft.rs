@@ -2,6 +2,7 @@
 
 use oomph_remedy::Cause;
 
+use super::aftermath::Before;
 use super::bfc;
 use super::causes::{self, Evidence};
 use super::facts::COMPUTE_BUFFER;
@@ -49,6 +50,8 @@ pub(crate) struct Draft {
     pub frames: Vec<Frame>,
     pub causes: Vec<(Cause, f64, String)>,
     pub survived: bool,
+    /// What the log has before it.
+    pub before: Before,
     pub quoted: bool,
     /// From a cut-off or numberless echo: yields to a message that says more.
     pub echo: bool,
@@ -130,6 +133,7 @@ impl Draft {
         }
         self.certainty = self.certainty.max(other.certainty);
         self.survived = self.survived && other.survived;
+        self.before = std::mem::take(&mut self.before).and(other.before);
         if self.limit_of_compiler && !other.limit_of_compiler && other.facts.limit_bytes.is_some() {
             self.facts.limit_bytes = None;
             self.facts.lines.remove("limit_bytes");

@@ -1,5 +1,6 @@
 //! From messages to failures: the same crash is reported many times, by libraries, wrappers, launchers and other ranks.
 
+use super::aftermath::Before;
 use super::bfc;
 use super::by_form;
 use super::draft::{self, Draft, Order, SAME_FAILURE, is_bfc, order};
@@ -24,6 +25,8 @@ const LINES_ABOVE: usize = 5;
 const LINES_BELOW: usize = 8;
 /// Bytes before a message that show what kind of text it is part of.
 const WORDS_BEFORE: usize = 1200;
+/// Frameworks whose programs end with their work.
+const FRAMEWORKS: [&str; 3] = ["pytorch", "tensorflow", "jax"];
 
 /// What was read so far.
 #[derive(Clone)]
@@ -284,6 +287,7 @@ impl Session {
             frames,
             causes: Vec::new(),
             survived: false,
+            before: Before::of(&before[..before.len().saturating_sub(1)], &plain),
             quoted: false,
             echo: pattern.echo,
             times: 1,
@@ -317,6 +321,28 @@ impl Session {
     /// The failures so far that a report would contain, for one who follows a log.
     pub fn count(&self) -> usize {
         self.drafts.iter().filter(|draft| !draft.quoted).count()
+    }
+
+    /// Takes the end of the log, of which `first` is the number of the first line: a program that went on to a normal end has
+    /// survived what it reported itself. What starts others, or serves them, goes on in any case.
+    pub fn end(&mut self, tail: &str, first: u64) {
+        let Some(last) = self.drafts.iter().filter(|draft| !draft.quoted).map(|draft| draft.last_line).max() else {
+            return;
+        };
+        let of_gpu = |draft: &Draft| draft.verdict == Verdict::GpuOom || draft.quoted;
+        let is_plain =
+            |draft: &Draft| draft.front_end.is_none() && FRAMEWORKS.contains(&draft.pattern.framework.as_str());
+        if !self.drafts.iter().all(|draft| of_gpu(draft) && (draft.quoted || is_plain(draft))) {
+            return;
+        }
+        let skipped = usize::try_from((last + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+        let after = tail.split_inclusive('\n').skip(skipped).collect::<String>();
+        // Of several errors the last one decides: what came before it was survived at least so far.
+        let decides = self.drafts.iter().filter(|draft| !draft.quoted).max_by_key(|draft| draft.last_line);
+        // Other ranks go on for a while after one has died.
+        if decides.is_some_and(|draft| draft.rank.is_none() && draft.before.goes_on(&after)) {
+            self.drafts.iter_mut().filter(|draft| !draft.before.is_elsewhere()).for_each(|draft| draft.survived = true);
+        }
     }
 
     /// The report.

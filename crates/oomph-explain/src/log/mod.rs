@@ -8,6 +8,7 @@
 //!
 //! Input is hostile: no line is too long, no number too large, no byte invalid, and the time is linear in the length.
 
+mod aftermath;
 mod bfc;
 mod by_form;
 mod causes;

@@ -78,6 +78,13 @@ pub struct Failure {
     pub by_words: bool,
 }
 
+impl Failure {
+    /// Whether memory of a GPU ran out and the program did not survive it.
+    pub fn ended_it(&self) -> bool {
+        self.is_gpu_oom && !self.survived
+    }
+}
+
 /// What a failure is, where it is not a GPU's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

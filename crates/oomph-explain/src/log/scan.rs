@@ -282,6 +282,8 @@ impl Scanner {
         if self.buffer.last().is_none_or(|byte| *byte == b'\n') {
             lines -= 1;
         }
+        let first = self.line_at(0);
+        self.session.end(&String::from_utf8_lossy(&self.buffer), first);
         self.session.report(lines, bytes)
     }
 

@@ -54,9 +54,10 @@ fn verdict(page: &mut Page, failure: &Failure) {
             certainty if certainty < SURE => "probably ",
             _ => "",
         };
-        let head = format!("{doubt}out of GPU memory:");
+        let head = if failure.survived { "recovered:".to_owned() } else { format!("{doubt}out of GPU memory:") };
         let cause = failure.causes.first().map_or("this log does not show the cause", |cause| cause.cause.title());
-        page.paragraph(0, 2, &[(Ink::Bad, &head), (Ink::Strong, &format!(" {cause}"))]);
+        let ink = if failure.survived { Ink::Care } else { Ink::Bad };
+        page.paragraph(0, 2, &[(ink, &head), (Ink::Strong, &format!(" {cause}"))]);
     }
     if failure.by_words {
         let words = "by its words: no known message matches this line, so the figures are less certain";

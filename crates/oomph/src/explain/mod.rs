@@ -172,8 +172,7 @@ fn report(args: &ExplainArgs, logs: Vec<Report>, mut recordings: Vec<(String, Ex
 fn answer(form: Form, report: &ExplainReport) -> Result<ExitCode> {
     output::answer(report, form, None, || render_explain(report, output::style()))?;
     let died = |device: &DeviceExplanation| device.verdict.outcome == Outcome::Oom;
-    let oom =
-        report.failures.iter().flatten().any(|failure| failure.is_gpu_oom) || report.devices.iter().flatten().any(died);
+    let oom = report.failures.iter().flatten().any(Failure::ended_it) || report.devices.iter().flatten().any(died);
     Ok(ExitCode::from(if oom { status::DOES_NOT_FIT } else { status::DONE }))
 }
 
@@ -200,7 +199,11 @@ fn follow(args: &ExplainArgs) -> Result<ExitCode> {
     if report.failures.is_empty() {
         return say(&report);
     }
-    Ok(ExitCode::from(if report.is_gpu_oom() { status::DOES_NOT_FIT } else { status::DONE }))
+    Ok(ExitCode::from(if report.failures.first().is_some_and(Failure::ended_it) {
+        status::DOES_NOT_FIT
+    } else {
+        status::DONE
+    }))
 }
 
 /// Reads a recording for the commands that compare.
