@@ -16,6 +16,7 @@ PATH_NAMES_END: Final = ".names.json"
 PATH_SNAPSHOT_END: Final = ".snapshot.pickle"
 PATH_DEVICE: Final = "device"
 PATH_REFUSAL_END: Final = ".refused.json"
+PATH_WHERE: Final = "where"
 PATH_DEVICE_LOG: Final = "device-log"
 PATH_DEVICE_LOG_END: Final = ".jsonl"
 PATH_RANKS: Final = "ranks"
@@ -78,6 +79,7 @@ STOPPED_TIMEOUT: Final = "timeout"
 STOPPED_OOM: Final = "oom"
 STOPPED_INTERRUPTED: Final = "interrupted"
 STOPPED_LISTENING: Final = "listening"
+STOPPED_WAITING: Final = "waiting"
 STOPPED_BUDGET: Final = "budget"
 
 # What became of a remedy.
@@ -216,6 +218,15 @@ Guard = TypedDict(
     },
 )
 
+HookAllowed = TypedDict(
+    "HookAllowed",
+    {
+        "bytes": "int",
+        "retries": "int",
+        "scales": "LimitScales",
+    },
+)
+
 HookBatch = TypedDict(
     "HookBatch",
     {
@@ -326,6 +337,7 @@ HookDevice = TypedDict(
     "HookDevice",
     {
         "allocated_peak_bytes": "int",
+        "allowed": "NotRequired[Union[HookAllowed, None]]",
         "index": "int",
         "limit": "NotRequired[Union[HookLimit, None]]",
         "preallocates": "NotRequired[bool]",
@@ -490,14 +502,17 @@ HookOom = TypedDict(
         "fatal": "bool",
         "free_bytes": "int",
         "library_site": "Union[HookSite, None]",
+        "meant": "NotRequired[bool]",
         "message": "str",
         "model": "Union[str, None]",
         "module": "Union[str, None]",
         "phase": "Phase",
+        "relayed": "NotRequired[bool]",
         "requested_bytes": "int",
         "reserved_bytes": "Union[int, None]",
         "site": "Union[HookSite, None]",
         "step": "int",
+        "steps_since": "NotRequired[int]",
         "unread": "bool",
     },
 )
@@ -773,7 +788,7 @@ Stop = TypedDict(
 
 StopMode = Union[Literal["peak-stable"], Literal["steps"], Literal["exit"]]
 
-Stopped = Literal["peak-stable", "steps", "exit", "timeout", "oom", "interrupted", "listening", "budget"]
+Stopped = Literal["peak-stable", "steps", "exit", "timeout", "oom", "interrupted", "listening", "waiting", "budget"]
 
 Traffic = TypedDict(
     "Traffic",

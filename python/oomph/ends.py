@@ -84,6 +84,8 @@ def _wrap_thread_excepthook(watcher):
 
     def excepthook(args, /):
         safely(watcher.failed, args.exc_value)
+        # Nobody gets an error of a thread, so that a program can end as if there had been memory.
+        safely(watcher.record.mark_unread, args.exc_value)
         previous(args)
 
     threading.excepthook = excepthook

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from oomph._protocol import (
         AppliedRemedy,
+        HookAllowed,
         HookCompiled,
         HookFailure,
         HookFollowedLoop,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     )
     from oomph._types import Peaks
     from oomph.batches import Batches
+    from oomph.catchers import Caught
     from oomph.guard import Guard
     from oomph.loops.course import Course
     from oomph.loops.unreached import Unreached
@@ -91,8 +93,13 @@ class Record:
         self.steps: int = 0
         self.oom: HookOom | None = None
         self.oom_at_step: int | None = None
+        self.caught: Caught | None = None
+        """Who catches the last error, as far as the stack showed it."""
+        self.failed_in: int | None = None
+        """The thread of the exception that ends the program."""
         self.refusal: HookOom | None = None
         """The allocator's newest refusal that no exception has reported."""
+        self.refusal_caught: Caught | None = None
         self.warnings: list[str] = []
         self.unknown_sizes: dict[tuple[str, tuple[str, int] | None], HookUnknownSize] = {}
         """Sizes that hang on values that were never computed, by operation and place."""
@@ -134,6 +141,9 @@ class Record:
         self.guard: Guard | None = None
         """What follows the trainer of a run that counts (`oomph.guard.Guard`)."""
         self.memory_now: Callable[[Moment], list[HookHeld]] | None = None
+        self.allowed: Callable[[int], HookAllowed | None] | None = None
+        """What the program lets the allocator take of a card."""
+        self._allowed: dict[int, HookAllowed] = {}
         """A callable that gives what PyTorch's allocator held at the last look, by moment; `oomph watch` reads it."""
         self.reads: dict[CodeType, tuple[int, HookSite | None]] = {}
         """Functions that read a value back that was never computed, or called what did: the last instruction that did, and
@@ -145,10 +155,10 @@ class Record:
         frameworks, architectures, asked = self.frameworks, self.architectures, self.asked_for_card
         memory, remedies, program = self.current_memory, self.remedies, self.program
         phases, course, unreached = self.phases, self.course, self.unreached
-        work, memory_now = self.work, self.memory_now
+        work, memory_now, allowed = self.work, self.memory_now, self.allowed
         self._lock = threading.RLock()
         self._begin()
-        self.memory_now = memory_now
+        self.memory_now, self.allowed = memory_now, allowed
         self.frameworks, self.architectures, self.asked_for_card = dict(frameworks), architectures, dict(asked)
         self.current_memory, self.remedies, self.program = memory, remedies, program
         self.phases, self.course, self.unreached = phases, course, unreached
@@ -225,21 +235,22 @@ class Record:
                 pass
         return self.peaks
 
-    def note_oom(self, facts: HookOom) -> None:
-        """Remember the newest out-of-memory error; one that was followed by another was evidently survived."""
+    def note_oom(self, facts: HookOom, caught: Caught | None = None) -> None:
+        """Remember the newest out-of-memory error, and who catches it; one that was followed by another was evidently survived."""
         with self._lock:
             if self.oom is not None and not self.oom["fatal"]:
                 self._warn_caught(self.oom)
             self.oom = facts
             self.oom_at_step = self.steps
+            self.caught = caught
 
-    def note_refusal(self, facts: HookOom) -> None:
+    def note_refusal(self, facts: HookOom, caught: Caught | None = None) -> None:
         """Write that the allocator is about to raise an error, in case the process does not live to tell.
 
         PyTorch asks for a workspace, is refused, and tries another way of its own: then no error reaches the program.
         """
         with self._lock:
-            self.refusal = facts
+            self.refusal, self.refusal_caught = facts, caught
             before, self.oom = self.oom, facts
             try:
                 self.write(moment=protocol.MOMENT_REFUSAL)
@@ -251,7 +262,7 @@ class Record:
         with self._lock:
             if self.refusal is not None:
                 facts, self.refusal = self.refusal, None
-                self.note_oom(facts)
+                self.note_oom(facts, self.refusal_caught)
 
     def mark_fatal(self, message: str | None = None, site: HookSite | None = None) -> None:
         """Say that the last out-of-memory error ended the program."""
@@ -263,6 +274,13 @@ class Record:
                 self.oom["message"] = message
             if site:
                 self.oom["site"] = site
+
+    def mark_unread(self, error: BaseException | None) -> None:
+        """Say that nobody catches the out-of-memory error that ends a thread."""
+        with self._lock:
+            if self.oom is not None and self.oom["fatal"] and sites.find_oom(error) is not None:
+                self.oom["unread"] = True
+                self.write()
 
     def note_share(self, share: float | None) -> None:
         """Remember that an engine starts, and which share of the card it takes."""
@@ -284,6 +302,7 @@ class Record:
             # An exception of the program's may fail at its own text.
             message = ""
         read_at = self._read_before(error.__traceback__)
+        self.failed_in = threading.get_ident()
         abridger = self.course.abridger if self.course is not None else None
         abridged = abridger.interrupted_in(error.__traceback__) if abridger is not None else None
         self.failure = {
@@ -345,7 +364,7 @@ class Record:
                 "devices": [
                     self._device(index, peaks.get(index, (None, 0))) for index in sorted({*peaks, *self.limits})
                 ],
-                "oom": self.oom,
+                "oom": self._oom(),
                 "warnings": warnings,
                 "unknown_sizes": list(self.unknown_sizes.values()),
                 "host": self.host,
@@ -368,13 +387,39 @@ class Record:
                 "memory_now": self._memory_now(moment),
             }
 
+    def _oom(self):
+        """The last error, with what became of it until now."""
+        if self.oom is None:
+            return None
+        found = dict(self.oom)
+        caught = self.caught
+        # What another thread's handler did about its error says nothing of the one that failed.
+        if caught is not None and caught.by_program and caught.names_it and self.failed_in in (None, caught.thread):
+            found["meant"] = True
+        if self.oom_at_step is not None and self.steps > self.oom_at_step:
+            found["steps_since"] = self.steps - self.oom_at_step
+        return found
+
     def _device(self, index, peaks):
         found = {"index": index, "reserved_peak_bytes": peaks[0], "allocated_peak_bytes": peaks[1]}
         if index in self.limits:
             found["limit"] = self.limits[index]
         if self.preallocates:
             found["preallocates"] = True
+        if self.allowed is not None:
+            try:
+                self._keep_allowed(index, self.allowed(index))
+            except Exception:
+                # torch may fail at the question while it raises an error; what was known before stays.
+                pass
+        if index in self._allowed:
+            found["allowed"] = self._allowed[index]
         return found
+
+    def _keep_allowed(self, index, allowed):
+        # A process that can no longer ask keeps what it knew.
+        if allowed is not None:
+            self._allowed[index] = allowed
 
     def _engine(self):
         # Of several engines in one process it is not known which of them were there together.

@@ -17,7 +17,7 @@ from oomph import module_path, notebook
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from types import CodeType, FrameType, TracebackType
     from typing import Literal
 
@@ -351,7 +351,8 @@ _SELF_EVIDENT = (
 )
 
 
-def _pairs(frame):
+def pairs(frame: FrameType | None) -> Iterator[tuple[str, str]]:
+    """File and function of each frame of a stack, the innermost first."""
     while frame is not None:
         yield frame.f_code.co_filename, frame.f_code.co_name
         frame = frame.f_back
@@ -408,21 +409,21 @@ def where(grad_enabled: bool = True, trains: Callable[[Model], bool] | None = No
     def evaluates():
         return module is None or (not module.training and (trains is None or trains(module.root)))
 
-    phase = phase_of_stack(_pairs(here), grad_enabled, evaluates)
+    phase = phase_of_stack(pairs(here), grad_enabled, evaluates)
     site = site_of_frame(here)
     if phase in _SELF_EVIDENT or (phase and own == main):
-        return Place(phase, site, library, module, any(classify(*pair) == TRAINING_STEP for pair in _pairs(here)))
+        return Place(phase, site, library, module, any(classify(*pair) == TRAINING_STEP for pair in pairs(here)))
     order = [stacks.pop(main, None)] + list(stacks.values())
     if site is None or phase is None or own != main:
         # Called from another thread than the program's own: look whether somebody waits for a backward pass.
         for frame in order:
-            if frame is not None and phase_of_stack(_pairs(frame)) == protocol.PHASE_BACKWARD:
+            if frame is not None and phase_of_stack(pairs(frame)) == protocol.PHASE_BACKWARD:
                 return Place(protocol.PHASE_BACKWARD, site or site_of_frame(frame), library, module)
     if site is None:
         for frame in order:
             site = site_of_frame(frame) if frame is not None else None
             if site is not None:
-                phase = phase or phase_of_stack(_pairs(frame), grad_enabled, evaluates)
+                phase = phase or phase_of_stack(pairs(frame), grad_enabled, evaluates)
                 break
     return Place(phase or protocol.PHASE_OTHER, site, library, module)
 

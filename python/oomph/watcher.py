@@ -13,13 +13,27 @@ import threading
 import time
 
 from oomph import _protocol as protocol
-from oomph import ends, forked, hook, hostmemory, module_path, quiet, sites, stop, weights, work
+from oomph import (
+    catchers,
+    ends,
+    forked,
+    fraction,
+    hook,
+    hostmemory,
+    module_path,
+    quiet,
+    sites,
+    stop,
+    weights,
+    whereabouts,
+    work,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oomph._protocol import HookConfig, HookHeld, Moment
+    from oomph._protocol import HookAllowed, HookConfig, HookHeld, Moment
     from oomph._types import Optimizer, Torch
     from oomph.loops.course import Course
     from oomph.meter import Meter
@@ -55,6 +69,7 @@ class Watcher:
         """Whether later errors are recorded as well."""
         self._outer = threading.local()
         self._stepping = threading.RLock()
+        self.fractions = fraction.Fractions(torch)
         self._held: dict[int, tuple[int, int, dict[str, Any]]] = {}
         """What the allocator held at the last look at its peaks, by device."""
 
@@ -122,6 +137,13 @@ class Watcher:
                 # The same answer holds what is in use now, so that it costs no further call.
                 self._held[index] = (allocated["current"], reserved["current"], stats)
         return result
+
+    def allowed(self, device: int) -> HookAllowed | None:
+        """What the program lets the allocator take of a card, where that is less than all of it."""
+        known = self._held.get(device)
+        if known is None or not self._usable() or self.torch.cuda.is_current_stream_capturing():
+            return None
+        return self.fractions.allowed(device, int(known[2].get("num_alloc_retries") or 0))
 
     def held(self, moment: Moment) -> list[HookHeld]:
         """What the allocator held when its peaks were read last, by device."""
@@ -248,16 +270,33 @@ class Watcher:
                 hook.guarded(self.record.program.out_of_memory)
             if self.record.phases is not None:
                 hook.guarded(self.record.phases.failed, facts["phase"])
+            caught = hook.guarded(self._catcher, facts["phase"])
             if self._hears:
-                self.record.note_refusal(facts)
+                self.record.note_refusal(facts, caught)
             else:
-                self.record.note_oom(facts)
+                self.record.note_oom(facts, caught)
                 self.record.write(moment=protocol.MOMENT_REFUSAL)
             if self.owners is not None:
                 self.owners.out_of_memory()
         except Exception:
             # The allocator calls this in the middle of its error, which the program has to get.
             pass
+
+    def _catcher(self, phase):
+        """Who will catch the error that is about to be raised."""
+        kind = getattr(self.torch, "OutOfMemoryError", None) or self.torch.cuda.OutOfMemoryError
+        own = threading.get_ident()
+        found = catchers.of_stack(sys._getframe(), kind)
+        if found is not None or phase != protocol.PHASE_BACKWARD:
+            return found
+        # The engine's thread hands its error to the one that waits in `backward`.
+        for thread, frame in sys._current_frames().items():
+            if thread != own and sites.phase_of_stack(sites.pairs(frame)) == protocol.PHASE_BACKWARD:
+                found = catchers.of_stack(frame, kind)
+                if found is not None:
+                    found.thread = thread
+                return found
+        return None
 
     def _raised(self, error):
         """An out-of-memory error was made, and is about to reach Python code."""
@@ -342,6 +381,8 @@ class Watcher:
             if known is None or known["fatal"] or not from_allocator:
                 # The allocator was not asked: the driver or a library ran out of memory itself.
                 fatal = self._oom_outside_allocator(cause)
+                # This allocator would have reported it before it was raised.
+                fatal["relayed"] = from_allocator and known is None and self._observes
                 if known is not None and fatal["phase"] == protocol.PHASE_OTHER and known["step"] == fatal["step"]:
                     # The frames are gone by now; what was refused before lay in the same step.
                     fatal["phase"] = known["phase"]
@@ -512,6 +553,7 @@ def install(torch: Torch, record: Record, config: HookConfig) -> Watcher:
     watcher = Watcher(torch, record, config, hook.guarded(_owners, torch, record, config))
     record.current_memory = watcher.peaks
     record.memory_now = watcher.held
+    record.allowed = watcher.allowed
     record.work = hook.guarded(work.Work)
     if config["follow"]:
         # Before the functions are wrapped that reset peaks: the meter resets them behind the program's back.
@@ -521,6 +563,8 @@ def install(torch: Torch, record: Record, config: HookConfig) -> Watcher:
     # What is registered first runs last.
     atexit.register(ends.safely, watcher.settle)
     ends.install(watcher)
+    if config["follow"]:
+        hook.guarded(whereabouts.install)
     atexit.register(ends.safely, watcher.leave_history)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=watcher.forked)

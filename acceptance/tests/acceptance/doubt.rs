@@ -12,8 +12,14 @@ type Test = fn() -> Result<()>;
 
 /// All trials.
 pub fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 4] =
-        [("doubt::mask", mask), ("doubt::host", host), ("doubt::forecast", forecast), ("doubt::checks", checks)];
+    let tests: [(&str, Test); 6] = [
+        ("doubt::mask", mask),
+        ("doubt::host", host),
+        ("doubt::forecast", forecast),
+        ("doubt::checks", checks),
+        ("doubt::swallowed", swallowed),
+        ("doubt::waits", waits),
+    ];
     let trial =
         |(name, test): (&str, Test)| tried(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))));
     tests.into_iter().map(trial).collect()
@@ -86,5 +92,28 @@ fn forecast() -> Result<()> {
     ensure!(step.abs_diff(room / each) * 100 <= room / each, "step {step} where {each} bytes are kept in each");
     ensure!(growth["holders"][0]["name"] == "losses", "{growth:#}");
     ensure!(growth["site"]["line"].as_u64() == Some(33), "{growth:#}");
+    Ok(())
+}
+
+/// A server answers its client with an error, because a model does not load: that is why the client fails.
+fn swallowed() -> Result<()> {
+    let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--vram", "6GiB", "--no-probe"]);
+    let finished = run.program(&["verdicts.py", "swallowed_by_a_handler"]).finish()?;
+    finished.ensure(finished.status.code() == Some(1), "what a handler swallowed is why the program failed")?;
+    let report = finished.report()?;
+    let line = &report["devices"][0]["oom"]["site"]["line"];
+    ensure!(report["verdict"] == "oom" && line.as_u64() == Some(26), "{report:#}");
+    Ok(())
+}
+
+/// Nobody fills the queue that a program waits for, which is no fit.
+fn waits() -> Result<()> {
+    let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--timeout", "40"]);
+    let finished = run.program(&["verdicts.py", "waits_for_a_queue"]).finish()?;
+    finished.ensure(finished.status.code() == Some(1), "a program that waits does not fit")?;
+    let report = finished.report()?;
+    let waits = &report["waits"];
+    ensure!(report["verdict"] == "unsure" && waits["site"]["line"].as_u64() == Some(191), "{report:#}");
+    ensure!(waits["called"] == "queue.get", "{waits:#}");
     Ok(())
 }

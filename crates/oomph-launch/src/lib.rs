@@ -94,5 +94,5 @@ pub use running::{Running, running};
 pub use runtime_files::{Runtime, RuntimeFiles};
 pub use secrets::{masked, masked_text};
 pub use server::{ForkServer, Forked, ForkedRun, PythonProgram};
-pub use supervise::{Exit, Launch, Outcome, Output, handle_signals, serve_watchdog};
+pub use supervise::{Exit, Launch, Outcome, Output, Place, Waits, handle_signals, serve_watchdog};
 pub use toolkit::{Brought, Wheel, brought_by, missing as missing_libraries, wheels};

@@ -39,6 +39,8 @@ names! {
     DEVICE = "device";
     /// Ends the name of the last refusal in [`DEVICE`].
     REFUSAL_END = ".refused.json";
+    /// Where the main thread of a process is that was asked for it, as `faulthandler` writes a stack.
+    WHERE = "where";
     /// The folder that asks the virtual GPU for logs, and receives them.
     DEVICE_LOG = "device-log";
     /// Ends the name of a log in [`DEVICE_LOG`].

@@ -186,7 +186,8 @@ words! {
         /// The program died because a card could not hold what it asked for.
         Oom = "oom",
         /// It depends on sizes that were not computed: their smallest and largest values give different answers. Or a part
-        /// of the program was left out that may take more than all that ran.
+        /// of the program was left out that may take more than all that ran, or the program waited for something that never
+        /// came.
         Unsure = "unsure",
         /// The program failed for another reason.
         Failed = "failed",
@@ -212,6 +213,8 @@ words! {
         Interrupted = "interrupted",
         /// It is a server that had started and waited for requests.
         Listening = "listening",
+        /// It waited for something that never came, and nothing was computed meanwhile.
+        Waiting = "waiting",
         /// Its peak had settled, its loops could not be shortened, and the time for that was up.
         Budget = "budget",
     }

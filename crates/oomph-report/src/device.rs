@@ -68,6 +68,9 @@ pub struct DeviceReport {
     /// The framework's pool, where it keeps one that is not PyTorch's: JAX, TensorFlow.
     #[serde(default)]
     pub pool: Option<Pool>,
+    /// What the program lets PyTorch's allocator take of the card, where that is less than all of it.
+    #[serde(default)]
+    pub allowed: Option<Allowed>,
     /// The phases of the program with their peaks, in the order in which they came first.
     #[serde(default)]
     pub phases: Vec<PhasePeak>,
@@ -134,6 +137,21 @@ pub struct Pool {
     pub scales: PoolScale,
     /// Whether it was taken whole at the start.
     pub preallocated: bool,
+}
+
+/// What a program lets PyTorch's allocator take of a card (`set_per_process_memory_fraction`). Of several processes it is that of
+/// the one that came closest to its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Allowed {
+    /// The most that the process may reserve on this card, in bytes.
+    pub bytes: u64,
+    /// What that would be on another card.
+    pub scales: PoolScale,
+    /// The most that it reserved, in bytes.
+    pub reserved_bytes: u64,
+    /// Whether its allocator gave its cache back to come that far.
+    pub gave_back: bool,
 }
 
 /// How a pool's limit follows the size of the card.

@@ -17,6 +17,22 @@ pub struct Unsure {
     pub most: End,
 }
 
+/// A program that was ended while it waited: what it would have done with what it waits for is not known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Waiting {
+    /// For how long nothing had been computed, in seconds.
+    pub seconds: f64,
+    /// The line of the program at which its main thread waits; `null` where that is not known.
+    pub site: Option<Site>,
+    /// What that line called, such as `queue.get`; `null` where it waits in a function of the interpreter's.
+    pub called: Option<String>,
+}
+
+/// What can be done about a program that waits.
+pub const GIVE_IT_WORK: &str = "start what gives it work in the same command (oomph dry-run ... -- sh -c 'python server.py & python \
+                                client.py'), pipe its input in, or let it wait with --until-exit; Ctrl-C answers for what it did so far";
+
 /// What one of the two runs came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::activity::Activity;
 use crate::batches::Batches;
 use crate::device::DeviceReport;
-use crate::doubt::{Fault, HostShortage, MissingCard, Unsure};
+use crate::doubt::{Fault, HostShortage, MissingCard, Unsure, Waiting};
 use crate::followed::{FollowedLoop, Unreached};
 use crate::oom::Oom;
 use crate::worst::WorstCard;
@@ -79,6 +79,9 @@ pub struct DryRunReport {
     /// What the verdict depends on, where that is `unsure`.
     #[serde(default)]
     pub unsure: Option<Unsure>,
+    /// Where the program waited for something that never came; `null` where it did not.
+    #[serde(default)]
+    pub waits: Option<Waiting>,
     /// The host's memory that ran out, where that ended the program.
     #[serde(default)]
     pub host: Option<HostShortage>,
@@ -215,6 +218,7 @@ mod tests {
                 caught_ooms: vec![],
                 whose: None,
                 pool: None,
+                allowed: None,
                 phases: Vec::new(),
             }],
             fits_on: vec![],
@@ -230,6 +234,7 @@ mod tests {
             unreached: Vec::new(),
             tight: false,
             unsure: None,
+            waits: None,
             host: None,
             writes: None,
             fault: None,

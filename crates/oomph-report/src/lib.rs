@@ -55,10 +55,11 @@ pub use calibrate::{CalibrateReport, CalibrateSchema, CardCorrection, CardReadin
 pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use device::{
-    CUSTOM, CapacityKnown, DeviceReport, ModelledTerm, Peak, Pool, PoolScale, RanOn, SmallestCapacity, UNBOUNDED, Whose,
+    Allowed, CUSTOM, CapacityKnown, DeviceReport, ModelledTerm, Peak, Pool, PoolScale, RanOn, SmallestCapacity,
+    UNBOUNDED, Whose,
 };
 pub use doctor::{Check, CheckState, DoctorReport, DoctorSchema};
-pub use doubt::{End, Fault, HostShortage, MissingCard, UnknownSize, Unsure};
+pub use doubt::{End, Fault, GIVE_IT_WORK, HostShortage, MissingCard, UnknownSize, Unsure, Waiting};
 pub use dry_run::{CardThatHolds, CompiledProgram, DryRunReport, DryRunSchema, NextStep};
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{

@@ -120,6 +120,7 @@ mod tests {
             caught_ooms: vec![],
             whose: None,
             pool: None,
+            allowed: None,
             phases: Vec::new(),
         }
     }

@@ -57,6 +57,7 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
         caught_ooms: vec![],
         whose: None,
         pool: None,
+        allowed: None,
         phases: Vec::new(),
     }
 }
@@ -103,6 +104,7 @@ fn fits() -> DryRunReport {
         unreached: Vec::new(),
         tight: false,
         unsure: None,
+        waits: None,
         host: None,
         writes: None,
         fault: None,

@@ -15,8 +15,9 @@ use oomph_report::{
 use crate::cards::Card;
 use crate::evidence::Evidence;
 use crate::observation::{Cut, Observation, device_map};
-use crate::{activity, followed, grown};
+use crate::{activity, followed, grown, waits};
 
+mod blame;
 mod fault;
 mod holding;
 mod host;
@@ -89,7 +90,10 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
     warnings.retain(|warning| seen.insert(warning.clone()));
     let stopped = stopped(run, verdict);
     // What ended on its own has done all that it does.
-    let early = matches!(stopped, Stopped::Budget | Stopped::Steps | Stopped::Timeout | Stopped::Interrupted);
+    let early = matches!(
+        stopped,
+        Stopped::Budget | Stopped::Steps | Stopped::Timeout | Stopped::Interrupted | Stopped::Waiting
+    );
     let unreached = followed::unreached(run, early);
     DryRunReport {
         schema: DryRunSchema,
@@ -113,6 +117,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         unreached,
         tight,
         unsure: None,
+        waits: waits::of(run).filter(|_| verdict == Verdict::Unsure),
         host: (verdict == Verdict::Failed).then(|| host::shortage(run)).flatten(),
         writes: run.writes.clone(),
         fault: (verdict == Verdict::Failed).then(|| fault::of(run)).flatten(),
@@ -126,15 +131,21 @@ fn place_errors(devices: &mut [DeviceReport], run: &Observation, fatal: &BTreeSe
     let refused_on = |card: usize| run.ledger.devices().get(card).map_or(0, |books| books.refused_bytes);
     for hook in &run.hooks.reports {
         let Some(oom) = &hook.oom else { continue };
-        let index = device_map(hook, &run.ledger).get(&oom.device).copied().unwrap_or(oom.device as usize);
+        let is_fatal = fatal.contains(&hook.pid);
+        // Another process may have raised it, which names its card and its line.
+        let (raiser, oom) = if is_fatal { blame::origin(hook, oom, run) } else { (hook, oom) };
+        let index = device_map(raiser, &run.ledger).get(&oom.device).copied().unwrap_or(oom.device as usize);
         let Some(device) = devices.get_mut(index) else { continue };
-        if fatal.contains(&hook.pid) {
+        if is_fatal {
             // Of several ranks that died, the first shows the cause.
             let oom = device.oom.get_or_insert_with(|| oom_of(oom, refused_on(index)));
             // A process of a library's was forked at the line that started it; where it was used is the program's to say.
             if let Some(site) = used_at(run, hook.pid) {
                 oom.site = Some(site_of(site));
             }
+            continue;
+        }
+        if blame::was_relayed(hook, run, fatal) {
             continue;
         }
         if oom.fatal {
@@ -227,6 +238,8 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
         let caught = reports.iter().any(|hook| hook.oom.is_some());
         let verdict = match used_a_gpu(run) {
             _ if caught => Verdict::Recovered,
+            // What would have come is not known.
+            _ if waits::is_unsure(run) => Verdict::Unsure,
             // What the CPU did says nothing of the card.
             _ if fallback(run).is_some() => Verdict::Failed,
             // It asked for a card with a CUDA runtime of its own, and went on without one.
@@ -235,6 +248,10 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
             false => Verdict::NoGpuUse,
         };
         return (verdict, BTreeSet::new());
+    }
+    let blamed = blame::processes(run);
+    if !blamed.is_empty() {
+        return (Verdict::Oom, blamed);
     }
     if unexplained_refusal(run) { (Verdict::Oom, BTreeSet::new()) } else { (Verdict::Failed, BTreeSet::new()) }
 }
@@ -315,6 +332,7 @@ fn stopped(run: &Observation, verdict: Verdict) -> Stopped {
         Some(Cut::TimeUp) => return Stopped::Timeout,
         Some(Cut::Interrupted) => return Stopped::Interrupted,
         Some(Cut::Listening) => return Stopped::Listening,
+        Some(Cut::Waiting) => return Stopped::Waiting,
         None => {}
     }
     let said = run.hooks.reports.iter().find_map(|hook| hook.stopped);

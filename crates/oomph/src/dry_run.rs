@@ -194,6 +194,9 @@ pub fn complete(report: &mut DryRunReport, run: &Observation, program: &Program,
             place(site, directory);
         }
     }
+    if let Some(site) = report.waits.as_mut().and_then(|waits| waits.site.as_mut()) {
+        place(site, directory);
+    }
     for growth in report.loops.iter_mut().filter_map(|one| one.growth.as_mut()) {
         if let Some(site) = &mut growth.site {
             place(site, directory);

@@ -7,6 +7,7 @@ use oomph_report::{
     DeviceReport, FollowedLoop, Growth, Holder, LoopKind, Oom, Peak, Phase, PhasePeak, Unreached, Verdict,
 };
 
+use crate::allowed;
 use crate::evidence::Foreseen;
 use crate::observation::{Cut, Observation, device_map};
 
@@ -128,7 +129,7 @@ fn holder(holder: &HookHolder) -> Holder {
 /// The most that the framework can have allocated on a card: all of it but the context and what libraries took.
 fn room_for_allocated(device: &DeviceReport) -> Option<u64> {
     let others = device.peak.context_bytes.saturating_add(device.peak.other_bytes);
-    Some(device.capacity_bytes?.saturating_sub(others))
+    Some(allowed::usable(device, device.capacity_bytes?, others).saturating_sub(others))
 }
 
 /// The part of a card that gaps between blocks take where memory grows to its end, as one of so many: what a whole run

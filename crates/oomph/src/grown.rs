@@ -6,6 +6,7 @@ use oomph_explain::snapshot::{Requests, ends_of_iterations, grown_at};
 use oomph_launch::{HookFollowedLoop, HookReport};
 use oomph_report::{DeviceReport, DryRunReport, FollowedLoop, Growth, Site};
 
+use crate::allowed;
 use crate::evidence::Foreseen;
 use crate::followed::left_out_bytes;
 use crate::foretell;
@@ -71,7 +72,7 @@ fn of_loop(
     let played = yielding.as_ref().unwrap_or(&firm).script.clone();
     let full = device.capacity_bytes.and_then(|capacity| {
         let others = device.peak.context_bytes.saturating_add(device.peak.other_bytes);
-        let available = capacity.saturating_sub(others);
+        let available = allowed::usable(device, capacity, others).saturating_sub(others);
         played.replay(&requests.model, Capacity { total: available, available }, Start::Cold).oom
     });
     let full_after = full.map(|failure| {

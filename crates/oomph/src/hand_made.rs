@@ -111,6 +111,7 @@ pub fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observ
         warnings: vec![],
         exit_status,
         cut: None,
+        waits: None,
         elapsed: Duration::from_millis(5100),
         own: Duration::from_millis(5100),
         stderr_tail: String::new(),

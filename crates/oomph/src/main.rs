@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod allowed;
 mod architectures;
 mod assemble;
 #[cfg(target_os = "linux")]
@@ -70,6 +71,7 @@ mod trial;
 mod tune;
 mod unsure;
 mod view;
+mod waits;
 mod watch;
 mod whole_pool;
 mod whose;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use oomph_launch::{HookFailure, HookReport, HookReports};
+use oomph_launch::{HookFailure, HookReport, HookReports, Waits};
 use oomph_ledger::Ledger;
 use oomph_report::Writes;
 use tempfile::TempDir;
@@ -33,6 +33,8 @@ pub struct Observation {
     pub exit_status: i32,
     /// What ended it before it was done.
     pub cut: Option<Cut>,
+    /// It waited for something when it was ended.
+    pub waits: Option<Waits>,
     /// How long it ran.
     pub elapsed: Duration,
     /// The same without the time in which other work had its processors.
@@ -90,6 +92,8 @@ pub enum Cut {
     Interrupted,
     /// It had started, and waited for requests: a server does so until somebody ends it.
     Listening,
+    /// It waited for something that never came.
+    Waiting,
 }
 
 /// Which card of the ledger each device of a process is. The two count alike unless the process was shown only some of

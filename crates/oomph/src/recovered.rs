@@ -23,6 +23,12 @@ pub fn tell(report: &mut DryRunReport, run: &Observation) {
     }
 }
 
+/// Whether the line of a process that was refused memory was given some after its last error.
+pub fn was_granted_less(run: &Observation, pid: u32) -> bool {
+    let of_process = run.memory.iter().filter(|memory| memory.pid == pid);
+    of_process.flat_map(|memory| &memory.trace.devices).any(|device| instead(device).is_some())
+}
+
 /// What the line that failed first was granted after the last error.
 fn instead(device: &Device) -> Option<Instead> {
     let errors = || device.events.iter().enumerate().filter(|(_, event)| event.action == Action::Oom);

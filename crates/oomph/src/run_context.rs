@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use oomph_launch::{
     CacheDir, Hold, HookConfig, InstallerOutput, Launch, Limits, Network, Outcome, Output, Pools, Prepared, Problem,
-    ProgramKind, Request, RunFolder, Runtime, StopMode, handle_signals, host_memory_bytes, missing_libraries,
+    ProgramKind, Request, RunFolder, Runtime, StopMode, Waits, handle_signals, host_memory_bytes, missing_libraries,
     nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
@@ -16,7 +16,7 @@ use crate::changes::Changes;
 use crate::failure::hinted;
 use crate::observation::{Cut, Observation};
 use crate::program::Program;
-use crate::{built, elsewhere, embedded, output, recordings};
+use crate::{built, elsewhere, embedded, output, recordings, waits};
 
 mod real;
 
@@ -39,6 +39,8 @@ pub struct RunContext {
     cache: CacheDir,
     /// A cuDNN of oomph's own environments, asked where the program's is too old to answer without a GPU.
     cudnn: Option<PathBuf>,
+    /// Whether nothing is said on the way.
+    quiet: bool,
     /// Keeps what runs share in the cache from being removed.
     _hold: Hold,
 }
@@ -119,7 +121,7 @@ impl RunContext {
         let problem = prepared.problem.clone();
         let runtime = files.unpack(&cache)?;
         let cudnn = nearest_cudnn(&cache);
-        Ok((Self { program, directory, prepared, runtime, cache, cudnn, _hold: hold }, problem))
+        Ok((Self { program, directory, prepared, runtime, cache, cudnn, quiet, _hold: hold }, problem))
     }
 
     /// What kind of program it is.
@@ -193,10 +195,13 @@ impl RunContext {
         Ledger::create(&path, &devices).with_context(|| format!("cannot write {}", path.display()))?;
         let libraries = missing_libraries(&self.prepared.kind, self.prepared.python.as_ref());
         let prepared = self.prepared_with(changes, &folder)?;
+        let shown = !self.quiet && matches!(output, Output::Inherit | Output::StdoutToStderr);
+        let tells = shown.then_some(waits::tell as fn(&Waits));
         let mut launch = Launch::prepared(&prepared)
             .virtual_gpu(&self.runtime, &folder, &libraries)?
             .output(output)
             .ends_servers(program.stop.mode != StopMode::Exit)
+            .tells_of_waits(tells)
             .timeout(limits.clock);
         if !(program.allow_writes && writes) {
             launch = launch.private(&folder, &self.cache);
@@ -264,6 +269,7 @@ impl RunContext {
         let cut = match (outcome.interrupted, outcome.timed_out, outcome.waited) {
             (Some(_), ..) => Some(Cut::Interrupted),
             (None, false, true) if hooks.reports.iter().all(serves) => Some(Cut::Listening),
+            (None, false, false) if outcome.given_up => Some(Cut::Waiting),
             (None, true, _) | (None, _, true) => Some(Cut::TimeUp),
             (None, false, false) => None,
         };
@@ -279,6 +285,7 @@ impl RunContext {
             warnings,
             exit_status: outcome.exit.shell_status(),
             cut,
+            waits: outcome.waits,
             elapsed: outcome.elapsed,
             own: outcome.own,
             stderr_tail: outcome.stderr_tail,

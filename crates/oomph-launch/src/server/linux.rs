@@ -23,7 +23,8 @@ use super::{Forked, ForkedRun, PythonProgram, refusal};
 use crate::interrupts::{Event, Subscription};
 use crate::own_time::OwnTime;
 use crate::private::PrivateView;
-use crate::supervise::{command, exit_of, tail_of};
+use crate::supervise::waiting::{Seen, Waiting as Rest};
+use crate::supervise::{Waits, command, exit_of, tail_of};
 use crate::unique_names::random_name;
 use crate::watchdog::{MARK_VARIABLE, Watchdog};
 use crate::{Launch, LaunchError, Outcome, Output, processes};
@@ -283,7 +284,7 @@ impl Server {
             run.limits.clock.is_some_and(|limit| passed >= limit)
                 || run.limits.own.is_some_and(|limit| limit.is_used_up(own))
         };
-        let ended = self.wait(&news, start, &is_over);
+        let ended = self.wait(&news, start, run.launch.ends_what_waits(), &is_over);
         locked(&self.waiting).runs.remove(&number);
         let ended = ended?;
         if let Some(refused) = refusal(run.folder.path()) {
@@ -294,7 +295,9 @@ impl Server {
             elapsed: ended.at.saturating_duration_since(start),
             own: ended.own,
             timed_out: ended.timed_out,
-            waited: false,
+            waited: ended.waited,
+            waits: ended.waits.map(|since| Waits { since, place: None }),
+            given_up: ended.waits.is_some() && !ended.timed_out,
             interrupted: ended.interrupted,
             stderr_tail: tail.map(|path| tail_of(&path)).unwrap_or_default(),
         }))
@@ -305,9 +308,11 @@ impl Server {
         &self,
         news: &Receiver<News>,
         start: Instant,
+        ends_servers: bool,
         is_over: &dyn Fn(Duration, Duration) -> bool,
     ) -> Result<Ended, LaunchError> {
         let mut session = None;
+        let mut waiting = None;
         let mut clock = OwnTime::start();
         let mut kill_at: Option<Duration> = None;
         let mut ended = Ended {
@@ -315,6 +320,8 @@ impl Server {
             at: start,
             own: Duration::ZERO,
             timed_out: false,
+            waited: false,
+            waits: None,
             interrupted: None,
         };
         loop {
@@ -347,7 +354,17 @@ impl Server {
             };
             let own = clock.until(now, || processes::session(session));
             ended.timed_out |= is_over(now.saturating_duration_since(start), own);
-            if (ended.timed_out || ended.interrupted.is_some()) && kill_at.is_none() {
+            if kill_at.is_none() {
+                let waiting = waiting.get_or_insert_with(|| Rest::of(session));
+                match waiting.look(now, || processes::session(session)) {
+                    Seen::Works | Seen::Rests => ended.waits = None,
+                    Seen::Serves => ended.waited = ends_servers,
+                    Seen::Waits(since) => ended.waits = Some(since).filter(|_| ended.timed_out),
+                    Seen::IsGivenUp(since) => ended.waits = Some(since).filter(|_| ends_servers || ended.timed_out),
+                }
+            }
+            let waits = ended.waited || ended.waits.is_some();
+            if (ended.timed_out || waits || ended.interrupted.is_some()) && kill_at.is_none() {
                 processes::signal_session(session, Signal::TERM);
                 kill_at = Some(own + crate::supervise::GRACE);
             }
@@ -364,6 +381,10 @@ struct Ended {
     at: Instant,
     own: Duration,
     timed_out: bool,
+    /// It is a server that was ready.
+    waited: bool,
+    /// For how long it had waited for anything else.
+    waits: Option<Duration>,
     interrupted: Option<i32>,
 }
 

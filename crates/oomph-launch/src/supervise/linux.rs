@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::waiting::Waiting;
-use super::{Exit, Launch, Outcome, Output};
+use super::waiting::{Seen, Waiting};
+use super::{Exit, Launch, Outcome, Output, Waits, whereabouts};
 use crate::interrupts::{Event, Subscription};
 use crate::own_time::{OwnLimit, OwnTime};
 use crate::private::PrivateView;
@@ -86,6 +86,8 @@ fn run_once(launch: &Launch, own: Option<&OwnLimit>) -> Result<Outcome, LaunchEr
         own,
         timed_out: run.timed_out,
         waited: run.waited,
+        waits: run.waits,
+        given_up: run.given_up,
         interrupted: run.interrupted.map(|(signal, _)| signal),
         stderr_tail: tail.map(Tail::finish).unwrap_or_default(),
     })
@@ -150,9 +152,16 @@ struct Run<'a> {
     /// When everything that is left is killed, by its own time: what it has to write, it writes on a busy machine, too.
     kill_at: Option<Duration>,
     timed_out: bool,
-    /// What is seen of its rest, where a server is to be ended that waits for requests.
+    /// What is seen of its rest.
     waiting: Option<Waiting>,
+    /// Whether a program that waits is ended.
+    ends_servers: bool,
     waited: bool,
+    waits: Option<Waits>,
+    given_up: bool,
+    tells: Option<fn(&Waits)>,
+    /// Where its processes write where they are.
+    folder: Option<PathBuf>,
     /// The private view that is being made, and when it is given up.
     view: Option<(PrivateView, Instant)>,
     /// The signal that ends the run, and when it came.
@@ -171,8 +180,13 @@ impl<'a> Run<'a> {
             limit,
             kill_at: None,
             timed_out: false,
-            waiting: launch.ends_servers.then(|| Waiting::of(pid)),
+            waiting: (launch.ends_servers || launch.tells.is_some()).then(|| Waiting::of(pid)),
+            ends_servers: launch.ends_servers,
             waited: false,
+            waits: None,
+            given_up: false,
+            tells: launch.tells,
+            folder: launch.run_folder(),
             view: launch.private.clone().map(|view| (view, Instant::now() + LONGEST_VIEW)),
             interrupted: None,
         }
@@ -212,9 +226,8 @@ impl<'a> Run<'a> {
                 processes::send(self.pid, Signal::TERM.as_raw());
                 self.kill_within(self.grace);
             }
-            if self.waiting.as_mut().is_some_and(|waiting| waiting.is_ready(now)) {
+            if self.is_over_by_waiting(now) {
                 self.waiting = None;
-                self.waited = true;
                 processes::send(self.pid, Signal::TERM.as_raw());
                 self.kill_within(self.grace);
             }
@@ -228,6 +241,34 @@ impl<'a> Run<'a> {
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(patience.min(Duration::from_millis(50))),
             }
         }
+    }
+
+    /// Looks whether the program waits; whether it is to be ended for that.
+    fn is_over_by_waiting(&mut self, now: Instant) -> bool {
+        let pid = self.pid;
+        let Some(waiting) = self.waiting.as_mut().filter(|_| self.kill_at.is_none()) else { return false };
+        let seen = waiting.look(now, || processes::descendants(Some(pid)).living);
+        match seen {
+            Seen::Works => self.waits = None,
+            Seen::Rests => {}
+            Seen::Serves => self.waited = self.ends_servers,
+            Seen::Waits(since) | Seen::IsGivenUp(since) => {
+                match &mut self.waits {
+                    Some(waits) => waits.since = since,
+                    None => {
+                        let mut living = processes::descendants(Some(pid)).living;
+                        living.sort_by_key(|one| (*one != pid, *one));
+                        let place = self.folder.as_deref().and_then(|folder| whereabouts::ask(folder, &living));
+                        let waits = self.waits.insert(Waits { since, place });
+                        if let Some(tells) = self.tells {
+                            tells(waits);
+                        }
+                    }
+                }
+                self.given_up = self.ends_servers && matches!(seen, Seen::IsGivenUp(_));
+            }
+        }
+        self.waited || self.given_up
     }
 
     fn handle(&mut self, event: Event) {

@@ -12,7 +12,9 @@ use crate::{CacheDir, Environment, LaunchError, OwnLimit, Prepared, RunFolder, R
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-mod waiting;
+pub(crate) mod waiting;
+#[cfg(target_os = "linux")]
+pub(crate) mod whereabouts;
 #[cfg(target_os = "linux")]
 use linux as platform;
 #[cfg(target_os = "linux")]
@@ -59,6 +61,8 @@ pub struct Launch {
     timeout: Option<Duration>,
     /// A server is ended once it waits for requests.
     ends_servers: bool,
+    /// Called once a program has waited for some seconds.
+    tells: Option<fn(&Waits)>,
     grace: Duration,
     tail_bytes: usize,
     /// The program must not run with a network.
@@ -95,6 +99,7 @@ impl Launch {
             output: Output::default(),
             timeout: None,
             ends_servers: false,
+            tells: None,
             grace: GRACE,
             tail_bytes: TAIL_BYTES,
             no_network: false,
@@ -246,10 +251,17 @@ impl Launch {
     }
 
     /// Ends a program that listens on a TCP port once it has been at rest for some seconds: a server that has started
-    /// would wait for requests until somebody ends it.
+    /// would wait for requests until somebody ends it. One that waits for anything else is ended after a minute.
     #[must_use]
     pub fn ends_servers(mut self, ends: bool) -> Self {
         self.ends_servers = ends;
+        self
+    }
+
+    /// What is called once a program has waited for some seconds: it may go on by itself, or need somebody who gives it work.
+    #[must_use]
+    pub fn tells_of_waits(mut self, tells: Option<fn(&Waits)>) -> Self {
+        self.tells = tells;
         self
     }
 
@@ -327,6 +339,21 @@ impl Launch {
         self
     }
 
+    /// Whether a program that waits is ended.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn ends_what_waits(&self) -> bool {
+        self.ends_servers
+    }
+
+    /// The folder of the run, where the program runs with the hook.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn run_folder(&self) -> Option<PathBuf> {
+        match self.variables.get(oomph_protocol::paths::RUN_VARIABLE.as_ref() as &std::ffi::OsStr) {
+            Some(Variable::Set(folder)) => Some(PathBuf::from(folder)),
+            _ => None,
+        }
+    }
+
     #[cfg(target_os = "linux")]
     pub(crate) fn program_path(&self) -> &Path {
         &self.program
@@ -395,6 +422,28 @@ impl Exit {
     }
 }
 
+/// A program that waits: nothing was computed by it or by what it started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waits {
+    /// For how long, as far as it was seen.
+    pub since: Duration,
+    /// Where its main thread is; `None` where that cannot be asked.
+    pub place: Option<Place>,
+}
+
+/// Where the main thread of a Python process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file of the user's innermost line.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+    /// What it called, such as `queue.get`; `None` where that is the interpreter's own.
+    pub called: Option<String>,
+}
+
 /// What became of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -408,6 +457,10 @@ pub struct Outcome {
     pub timed_out: bool,
     /// It was ended because it listened for requests and nothing happened any more.
     pub waited: bool,
+    /// It waited for something else when it ended, and had done so for a while.
+    pub waits: Option<Waits>,
+    /// It was ended for that.
+    pub given_up: bool,
     /// The signal to this process that ended the run. The caller cleans up and exits with 128 + this.
     pub interrupted: Option<i32>,
     /// The end of its standard error, with [`Output::Capture`]; empty otherwise.

@@ -152,6 +152,11 @@ fn is_no(value: &bool) -> bool {
     !*value
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
 fn is_yes(value: &bool) -> bool {
     *value
 }
@@ -377,6 +382,21 @@ pub struct HookDevice {
     /// Whether the pool was taken at the program's start, so that its size says nothing of the need.
     #[serde(skip_serializing_if = "is_no")]
     pub preallocates: bool,
+    /// What the program lets PyTorch's allocator take of the device, where that is less than all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<HookAllowed>,
+}
+
+/// What a program lets PyTorch's allocator take of a device (`set_per_process_memory_fraction`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HookAllowed {
+    /// The most that it may take of this device.
+    pub bytes: u64,
+    /// What that would be on another device.
+    pub scales: LimitScales,
+    /// How often the allocator was refused memory, gave its cache back and asked again.
+    pub retries: u64,
 }
 
 /// How much of a device a framework's pool may take.
@@ -484,6 +504,15 @@ pub struct HookOom {
     pub fatal: bool,
     /// Whether the program never asked for what was refused, so that it ended as if there had been memory: JAX runs ahead.
     pub unread: bool,
+    /// Whether the handler that caught it is the program's own and asks for this error: it knows what to do then.
+    #[serde(skip_serializing_if = "is_no")]
+    pub meant: bool,
+    /// Whether it came from another process, which raised it: a worker of a pool or of a loader.
+    #[serde(skip_serializing_if = "is_no")]
+    pub relayed: bool,
+    /// How many optimizer steps were made since.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub steps_since: u64,
 }
 
 /// A line of the user's program, or of a library.

@@ -6,7 +6,7 @@ use oomph_protocol::Verdict;
 use super::page::{Ink, Page};
 use super::statics;
 use crate::clean;
-use crate::doubt::{End, Fault, HostShortage, MissingCard, UnknownSize, Unsure};
+use crate::doubt::{End, Fault, GIVE_IT_WORK, HostShortage, MissingCard, UnknownSize, Unsure, Waiting};
 use crate::site::Site;
 use oomph_gpu::size::format as size;
 
@@ -37,6 +37,25 @@ pub(super) fn left_out(page: &mut Page) {
     let text = " it fits as far as it ran; what comes after a loop that was too long was not run as it would be";
     page.paragraph(0, 2, &[(Ink::Care, "unsure:"), (Ink::Strong, text)]);
     page.paragraph(2, 4, &[(Ink::Plain, "--until-exit runs all of it")]);
+}
+
+/// The verdict of a program that was ended while it waited.
+pub(super) fn waits(page: &mut Page, waits: &Waiting) {
+    let text = " the program waited for something that never came; what it would do with it was not seen";
+    page.paragraph(0, 2, &[(Ink::Care, "not known:"), (Ink::Strong, text)]);
+    let called = waits.called.as_ref().map(|called| format!(" ({})", clean(called))).unwrap_or_default();
+    let at = waits.site.as_ref().map(|site| format!("{}{called}", place(site))).unwrap_or_default();
+    let text = format!("{at}, nothing was computed for {:.0} s", waits.seconds.max(0.0));
+    page.paragraph(
+        2,
+        4,
+        &[(Ink::Strong, "waits"), (Ink::Plain, if at.is_empty() { text.trim_start_matches(',') } else { &text })],
+    );
+    if let Some(text) = waits.site.as_ref().and_then(|site| site.text.as_ref()) {
+        page.paragraph(6, 6, &[(Ink::Faint, &clean(text))]);
+    }
+    page.paragraph(2, 4, &[(Ink::Plain, GIVE_IT_WORK)]);
+    page.paragraph(2, 4, &[(Ink::Faint, "all figures below are of what it did until then")]);
 }
 
 fn outcome(end: &End) -> String {

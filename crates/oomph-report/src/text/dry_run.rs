@@ -3,6 +3,7 @@
 use oomph_protocol::{Phase, Stopped, Verdict};
 
 use super::activity;
+use super::allowed;
 use super::batches;
 use super::doubt;
 use super::explain_snapshot;
@@ -95,10 +96,15 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             }
             page.paragraph(0, 2, &[(Ink::Bad, "does not fit:"), (Ink::Strong, &text)]);
         }
-        Verdict::Unsure => match &report.unsure {
-            Some(unsure) => doubt::unsure(page, unsure),
-            None => doubt::left_out(page),
-        },
+        Verdict::Unsure => {
+            match &report.unsure {
+                Some(unsure) => doubt::unsure(page, unsure),
+                None => doubt::left_out(page),
+            }
+            if let Some(waits) = &report.waits {
+                doubt::waits(page, waits);
+            }
+        }
         Verdict::Failed => {
             if let Some(host) = &report.host {
                 doubt::host(page, host);
@@ -163,7 +169,8 @@ fn verdict_fits(page: &mut Page, report: &DryRunReport) {
         .devices
         .iter()
         .filter_map(|device| {
-            Some((device, i128::from(device.capacity_bytes?) - i128::from(device.need()?.process_bytes)))
+            let room = i128::from(device.capacity_bytes?) - i128::from(device.need()?.process_bytes);
+            Some((device, room.min(allowed::room(device))))
         })
         .min_by_key(|(_, room)| *room);
     let Some((device, room)) = tightest else {
@@ -360,7 +367,8 @@ fn figures(page: &mut Page, device: &DeviceReport) {
         }
         _ => {}
     }
-    if let Some(text) = device.pool.as_ref().and_then(|pool| pool_words(device, pool)) {
+    let of_pool = device.pool.as_ref().and_then(|pool| pool_words(device, pool));
+    for text in of_pool.into_iter().chain(allowed::words(device)) {
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
 }
@@ -417,7 +425,8 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
         text += &format!(" with {} free", size(free));
     }
     page.paragraph(2, 4, &[(Ink::Strong, "requested"), (Ink::Plain, text.trim_end_matches(','))]);
-    if let Some(text) = device.pool.as_ref().and_then(|pool| pool_words(device, pool)) {
+    let of_pool = device.pool.as_ref().and_then(|pool| pool_words(device, pool));
+    for text in of_pool.into_iter().chain(allowed::words(device)) {
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
     if let Some(instead) = &oom.instead {
@@ -441,7 +450,9 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
             }) {
                 text += &format!(" (between {} and {})", size(needed.low_bytes), size(needed.high_bytes));
             }
-            text += &if need > capacity {
+            text += &if let Some(words) = allowed::need_words(device, need) {
+                words
+            } else if need > capacity {
                 format!(", {} more than the card's {}", size(need - capacity), size(capacity))
             } else {
                 format!(
@@ -450,6 +461,10 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
                 )
             };
             page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, &text)]);
+        }
+        (None, _) if allowed::is_fixed(device) => {
+            let text = " more than the program lets PyTorch take; a larger card changes nothing";
+            page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, text)]);
         }
         (None, _) if device.pool.is_some_and(|pool| pool.scales == PoolScale::Fixed) => {
             let text = " more than the program lets its pool take; a larger card changes nothing";
@@ -554,6 +569,7 @@ fn run(page: &mut Page, report: &DryRunReport) {
         Stopped::Oom => format!("died{steps}"),
         Stopped::Interrupted => format!("was interrupted{steps}"),
         Stopped::Listening => "started, and waited for requests when it was stopped,".to_owned(),
+        Stopped::Waiting => format!("ended{steps}, because it waited,"),
         Stopped::Budget => format!("stopped{steps} with a stable peak, in a loop that cannot be shortened,"),
     };
     let mut frameworks: Vec<(&String, &String)> = report.frameworks.iter().collect();

@@ -1,6 +1,7 @@
 //! Renders answers for a terminal.
 
 mod activity;
+mod allowed;
 mod attach;
 mod bar;
 mod batches;

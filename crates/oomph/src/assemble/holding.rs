@@ -6,7 +6,7 @@ use oomph_report::{CapacityKnown, CardThatHolds, DeviceReport, Peak};
 use super::probe::{filled, with_less};
 use crate::cards::Card;
 use crate::observation::Observation;
-use crate::{architectures, pool};
+use crate::{allowed, architectures, pool};
 
 /// How many of the smallest cards are named in the text.
 pub(super) const SMALLEST: usize = 5;
@@ -59,15 +59,24 @@ pub(super) fn holding(
         used.iter().all(|(device, _)| device.gpu == gpu && device.oom.is_none() && device.caught_ooms.is_empty())
     };
     let allocated = peak.allocated_bytes.unwrap_or(0);
+    // What the program lets PyTorch take grows with the card, or does not.
+    let may_reserve = |capacity: u64| {
+        device.allowed.map(|allowed| (allowed::limit_on(&allowed, seen, capacity), peak.reserved_bytes.unwrap_or(0)))
+    };
     Catalogue::builtin()
         .smallest_that_hold(bytes)
         .filter(|gpu| gpu.capacity_bytes >= least)
         .filter(|gpu| architectures::all_run_on(run, gpu))
         .filter(|gpu| device.pool.is_none_or(|pool| pool::limit_on(&pool, seen, gpu.capacity_bytes) >= allocated))
+        .filter(|gpu| may_reserve(gpu.capacity_bytes).is_none_or(|(limit, reserved)| reserved <= limit))
         .filter(|gpu| !run_on.contains(&(gpu.id.clone(), false)))
         .filter_map(|gpu| {
             let contexts = gpu.context.expected_bytes.saturating_mul(contexts);
             let spare_bytes = gpu.capacity_bytes.checked_sub(bytes.checked_add(contexts)?)?;
+            let spare_bytes = match may_reserve(gpu.capacity_bytes) {
+                Some((limit, reserved)) => spare_bytes.min(limit - reserved),
+                None => spare_bytes,
+            };
             Some(CardThatHolds {
                 gpu: gpu.id.clone(),
                 gpu_name: gpu.name.clone(),

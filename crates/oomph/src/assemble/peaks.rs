@@ -1,11 +1,11 @@
 //! Computes how full a card was: the processes on it, and the peak of those that were on it together.
 
 use oomph_ledger::Kind;
-use oomph_report::{DeviceReport, ModelledTerm, Peak, Pool};
+use oomph_report::{Allowed, DeviceReport, ModelledTerm, Peak, Pool};
 
 use crate::cards::Card;
 use crate::observation::{Observation, device_map};
-use crate::{followed, pool};
+use crate::{allowed, followed, pool};
 
 /// Processes count as being on a card at the same time while their peaks add up to no more than this part of the
 /// card's peak beyond it, in percent: two that run together seldom peak in the very same instant.
@@ -19,6 +19,8 @@ struct Share {
     framework: Option<(Option<u64>, u64)>,
     /// Its pool, where it is not PyTorch's.
     pool: Option<Pool>,
+    /// What the program lets PyTorch take, where that is less than the card.
+    allowed: Option<Allowed>,
 }
 
 /// The processes on a card, largest first.
@@ -33,14 +35,15 @@ fn shares(index: usize, run: &Observation) -> Vec<Share> {
                 let map = device_map(hook, &run.ledger);
                 let device = hook.devices.iter().find(|device| map.get(&device.index) == Some(&index))?;
                 let peaks = (device.reserved_peak_bytes, device.allocated_peak_bytes);
-                Some((peaks, pool::of(hook, device.index)))
+                Some((peaks, pool::of(hook, device.index), allowed::of(hook, device.index)))
             });
             Some(Share {
                 peak_bytes: books.peak_bytes,
                 context_bytes: books.at_peak(Kind::Context),
                 // A framework may say what limits its pool, and nothing of what is in it.
-                framework: framework.map(|(peaks, _)| peaks).filter(|peaks| peaks.1 > 0),
-                pool: framework.and_then(|(_, pool)| pool),
+                framework: framework.map(|(peaks, ..)| peaks).filter(|peaks| peaks.1 > 0),
+                pool: framework.and_then(|(_, pool, _)| pool),
+                allowed: framework.and_then(|(.., allowed)| allowed),
             })
         })
         .collect();
@@ -93,6 +96,11 @@ pub(super) fn peak(index: usize, card: &Card, run: &Observation) -> (Peak, u32, 
     (peak, u32::try_from(shares.len()).unwrap_or(u32::MAX), u32::try_from(contexts).unwrap_or(u32::MAX))
 }
 
+/// What the program lets PyTorch take of a card; of several processes, what the one has that is the closest to it.
+pub(super) fn allowed_of(index: usize, run: &Observation) -> Option<Allowed> {
+    allowed::closest(shares(index, run).into_iter().filter_map(|share| share.allowed))
+}
+
 pub(super) fn device(index: usize, card: &Card, run: &Observation, warnings: &mut Vec<String>) -> DeviceReport {
     let (peak, processes, contexts) = peak(index, card, run);
     if processes > 1 && contexts < processes {
@@ -130,6 +138,7 @@ pub(super) fn device(index: usize, card: &Card, run: &Observation, warnings: &mu
         whose: None,
         // Of several processes with pools on one card, the largest represents them.
         pool: shares(index, run).into_iter().find_map(|share| share.pool),
+        allowed: allowed_of(index, run),
         phases: followed::phases(index, run),
     }
 }

@@ -2,15 +2,18 @@
 
 use oomph_allocator::Spread;
 use oomph_gpu::size::format as size;
-use oomph_report::{CapacityKnown, DeviceReport, HostShortage, Oom, Peak, PoolScale, RanOn, SmallestCapacity, Verdict};
+use oomph_ledger::UNBOUNDED_CAPACITY;
+use oomph_report::{
+    Allowed, CapacityKnown, DeviceReport, HostShortage, Oom, Peak, PoolScale, RanOn, SmallestCapacity, Verdict,
+};
 
-use super::peaks::peak;
+use super::peaks::{allowed_of, peak};
 use super::{host, judge};
 use crate::cards::Card;
 use crate::evidence::{CLOSE, Evidence, Foretold, Found};
 use crate::observation::Observation;
-use crate::pool;
 use crate::share::{self, Shared};
+use crate::{allowed, pool};
 
 /// Takes the smallest cards that were run for what the program needs. `whole` is the run on cards without a limit.
 pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Observation) {
@@ -21,7 +24,13 @@ pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Obs
             continue;
         }
         let adapts = device.pool.is_some() || whole.takes_a_share();
-        let mut needed = filled(&ran, capacity_bytes);
+        let allowed = allowed_of(index, &found.run);
+        let seen = card.description(index).capacity_bytes;
+        let for_its_limit =
+            allowed.and_then(|one| allowed::least_capacity(&one, seen, one.reserved_bytes)).unwrap_or(0);
+        // What the program's own limit keeps it from is no memory that it needs.
+        let limited = for_its_limit > ran.process_bytes && device.pool.is_none();
+        let mut needed = if limited { ran } else { filled(&ran, capacity_bytes) };
         widen(&mut needed, found.spreads.get(index).and_then(Option::as_ref));
         let fails_bytes = found.fails.as_ref().and_then(|fails| fails.get(index).copied());
         // The time may end before the search has closed in: anything above what was seen to fail may do then.
@@ -83,7 +92,9 @@ pub(super) fn add_foretold(devices: &mut [DeviceReport], foretold: &[Option<Fore
             continue;
         }
         let given_back_bytes = reserved - found.firm;
-        let capacity_bytes = device.peak.process_bytes - given_back_bytes;
+        let seen = device.capacity_bytes.unwrap_or(UNBOUNDED_CAPACITY);
+        let for_its_limit = device.allowed.and_then(|one| allowed::least_capacity(&one, seen, found.firm)).unwrap_or(0);
+        let capacity_bytes = (device.peak.process_bytes - given_back_bytes).max(for_its_limit);
         let less = capacity_bytes.saturating_sub(found.firm.saturating_sub(found.least));
         device.smallest_capacity = Some(SmallestCapacity {
             capacity_bytes,
@@ -193,11 +204,19 @@ pub(super) fn add_probe(
     // What adapts to its card may die with more than it takes where there is no limit.
     let died_with = evidence.died_with.last().copied().filter(|_| cards.len() == 1);
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
-        let limit = device.pool.filter(|pool| pool.scales == PoolScale::Fixed).and_then(|pool| pool.limit_bytes);
-        if let (Some(limit), false, true) = (limit, died.is_empty(), device.oom.is_some()) {
+        let without_limit = card.without_limit().description(index).capacity_bytes;
+        if let Some(allowed) = &mut device.allowed
+            && allowed_of(index, probe).is_some_and(|later| is_same_limit(allowed, &later))
+        {
+            allowed.scales = PoolScale::Fixed;
+        }
+        let of_pool = device.pool.filter(|pool| pool.scales == PoolScale::Fixed).and_then(|pool| pool.limit_bytes);
+        let of_pytorch = device.allowed.filter(|allowed| allowed.scales == PoolScale::Fixed);
+        let limit = of_pool.map(|bytes| (bytes, "its pool")).or(of_pytorch.map(|allowed| (allowed.bytes, "PyTorch")));
+        if let (Some((limit, whose)), false, true) = (limit, died.is_empty(), device.oom.is_some()) {
             warnings.push(format!(
-                "it ran out of memory on a card without a limit as well: the limit of {} that the program sets for its \
-                 pool decides, not the card",
+                "it ran out of memory on a card without a limit as well: the limit of {} that the program sets for {whose} \
+                 decides, not the card",
                 size(limit)
             ));
             return;
@@ -229,8 +248,17 @@ pub(super) fn add_probe(
             ran_on: Vec::new(),
         });
         let seen = card.description(index).capacity_bytes;
+        let for_its_limit = || {
+            let (allowed, seen) =
+                allowed_of(index, probe).map(|one| (one, without_limit)).or(device.allowed.zip(Some(seen)))?;
+            allowed::least_capacity(&allowed, seen, needed.reserved_bytes?)
+        };
         let for_the_pool = device.pool.as_ref().zip(needed.allocated_bytes);
         let least = for_the_pool.and_then(|(pool, allocated)| pool::least_capacity(pool, seen, allocated)).unwrap_or(0);
+        let least = least.max(for_its_limit().unwrap_or(0));
+        if let Some(found) = &mut device.smallest_capacity {
+            found.capacity_bytes = found.capacity_bytes.max(for_its_limit().unwrap_or(0));
+        }
         for oom in device.oom.iter_mut().chain(&mut device.caught_ooms) {
             oom.would_need_bytes = Some(needed.process_bytes.max(least));
         }
@@ -305,6 +333,12 @@ fn with_at_least(peak: &Peak, least: u64) -> Peak {
         other_bytes: peak.other_bytes.saturating_add(more),
         ..*peak
     }
+}
+
+/// Whether two limits, of cards of different sizes, are the same number of bytes: the program then computes the share from what the
+/// card has.
+fn is_same_limit(one: &Allowed, other: &Allowed) -> bool {
+    one.bytes.abs_diff(other.bytes) <= one.bytes / 1000
 }
 
 /// How a run ended for lack of the host's memory.

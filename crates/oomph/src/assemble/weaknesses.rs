@@ -8,6 +8,9 @@ use crate::cards::Card;
 use crate::observation::{Cut, Observation};
 use crate::status::SIGNAL;
 
+/// How the hook begins to say that an error was caught.
+const CAUGHT: &str = "The program caught an out-of-memory error at";
+
 /// Exit statuses of programs that a bus error, a division by zero or a bad address ended.
 const CRASHES: [i32; 3] = [SIGNAL + 7, SIGNAL + 8, SIGNAL + 11];
 
@@ -19,7 +22,12 @@ pub(super) fn weaknesses(
     cards: &[Card],
     warnings: &mut Vec<String>,
 ) {
-    warnings.extend(run.hooks.reports.iter().flat_map(|hook| hook.warnings.iter().cloned()));
+    // What the program died of, it did not go on from.
+    let sites = || devices.iter().filter_map(|device| device.oom.as_ref()?.site.as_ref());
+    let places: Vec<String> = sites().map(|site| format!("{CAUGHT} {}:{} ", site.file, site.line)).collect();
+    let died_of = |warning: &&String| places.iter().any(|place| warning.starts_with(place));
+    let of_hooks = run.hooks.reports.iter().flat_map(|hook| &hook.warnings);
+    warnings.extend(of_hooks.filter(|warning| verdict != Verdict::Oom || !died_of(warning)).cloned());
     warnings.extend(run.warnings.iter().cloned());
     warnings.extend(run.ledger.warnings().into_iter().map(str::to_owned));
     if statics::to_blame(run).is_none() {
@@ -41,14 +49,14 @@ pub(super) fn weaknesses(
     }
     warnings.extend(cards.iter().filter_map(|card| architectures::missing(run, &card.gpu)));
     match run.cut {
-        Some(Cut::TimeUp) => {
+        Some(Cut::TimeUp) if verdict != Verdict::Unsure => {
             warnings.push("the run timed out before the program ended, so a higher peak may still come".into());
         }
         Some(Cut::Interrupted) => warnings.push(
             "the program was interrupted: the figures cover what it did until then, and a higher peak may still come"
                 .into(),
         ),
-        Some(Cut::Listening) | None => {}
+        Some(Cut::Listening | Cut::Waiting | Cut::TimeUp) | None => {}
     }
     if verdict == Verdict::Failed && used_a_gpu(run) && CRASHES.contains(&run.exit_status) {
         warnings.push(

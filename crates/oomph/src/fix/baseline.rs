@@ -105,7 +105,10 @@ impl Baseline<'_> {
     }
 
     fn is_too_much(&self, first: &Observation) -> bool {
-        match assemble(self.cards, first, None).verdict {
+        let report = assemble(self.cards, first, None);
+        match report.verdict {
+            // What it would do is not known, and no remedy makes it go on.
+            Verdict::Unsure if report.waits.is_some() => false,
             Verdict::Oom | Verdict::Unsure => true,
             Verdict::Recovered => !self.accept_recovered,
             Verdict::Fits | Verdict::Failed | Verdict::NoGpuUse => false,

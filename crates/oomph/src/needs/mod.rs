@@ -12,8 +12,10 @@ use std::time::Duration;
 use oomph_explain::snapshot::Requests;
 use oomph_gpu::{Catalogue, Gpu};
 use oomph_launch::{Limits, Output, OwnLimit};
-use oomph_report::{CapacityKnown, DryRunReport, Verdict};
+use oomph_ledger::UNBOUNDED_CAPACITY;
+use oomph_report::{Allowed, CapacityKnown, DryRunReport, Verdict};
 
+use crate::allowed;
 use crate::assemble::{assemble, assemble_with};
 use crate::cards::Card;
 use crate::changes::Changes;
@@ -81,7 +83,8 @@ pub fn answer(
             let available = |card: usize| {
                 let peak = report.devices.get(card)?.peak;
                 let other = peak.high_bytes.saturating_sub(peak.reserved_bytes?);
-                Some(cards[card].capacity_bytes()?.saturating_sub(other))
+                let device = report.devices.get(card)?;
+                Some(allowed::usable(device, cards[card].capacity_bytes()?, other).saturating_sub(other))
             };
             let (foretold, spreads) = (foretold(&requests), spreads(first, &requests, available));
             let evidence = Evidence { foretold: &foretold, spreads: &spreads, ..Evidence::default() };
@@ -224,6 +227,10 @@ struct Outlook {
     peaks: Vec<u64>,
     /// What the framework had reserved at the peak, in bytes.
     reserved: Vec<Option<u64>>,
+    /// What a card has to hold outside the framework's allocator, in bytes.
+    outside: Vec<u64>,
+    /// What the program lets PyTorch take of a card without a limit, where that is less than all.
+    allowed: Vec<Option<Allowed>>,
     /// The least capacity that is foretold, in bytes.
     least: Vec<u64>,
     /// The card that is searched for: the others follow it.
@@ -235,7 +242,19 @@ struct Outlook {
 impl Outlook {
     /// What a card has to hold outside the framework's allocator, in bytes.
     fn outside(&self, card: usize) -> u64 {
-        self.peaks[card].saturating_sub(self.reserved[card].unwrap_or(self.peaks[card]))
+        self.outside[card]
+    }
+
+    /// The least capacity on which the program lets PyTorch reserve so many bytes; 0 where it sets no limit that follows the card.
+    fn for_its_limit(&self, card: usize, reserved: u64) -> u64 {
+        let allowed = self.allowed[card].as_ref();
+        allowed.and_then(|one| allowed::least_capacity(one, UNBOUNDED_CAPACITY, reserved)).unwrap_or(0)
+    }
+
+    /// What the allocator can take of a card of so many bytes.
+    fn available(&self, card: usize, capacity: u64) -> u64 {
+        let most = self.allowed[card].map_or(u64::MAX, |one| allowed::limit_on(&one, UNBOUNDED_CAPACITY, capacity));
+        capacity.saturating_sub(self.outside(card)).min(most)
     }
 
     /// The capacities of all cards where the fullest has so many bytes: the others in proportion to what is foretold for them.
@@ -252,11 +271,12 @@ impl Outlook {
     /// goes the same on a card that is just full at its peak, unless it adapts to the card.
     fn needed(&self, report: &DryRunReport, run: &Observation, bytes: u64) -> Vec<u64> {
         let devices = report.devices.iter().zip(run.ledger.devices()).zip(self.capacities(bytes));
-        let needed = devices.map(
-            |((device, books), had)| {
-                if books.refusals == 0 && !self.adapts { device.peak.process_bytes } else { had }
-            },
-        );
+        let needed = devices.map(|((device, books), had)| {
+            // The program's own limit refuses what the card never hears of.
+            let refused = books.refusals > 0 || device.allowed.is_some_and(|allowed| allowed.gave_back);
+            let took = device.peak.process_bytes.max(allowed::smallest_for(device, had));
+            if refused || self.adapts { had } else { took }
+        });
         needed.collect()
     }
 }
@@ -332,7 +352,7 @@ impl Search<'_> {
         let mut died_with: Vec<u64> = tried.iter().filter(|(_, held)| !held).map(|(bytes, _)| *bytes).collect();
         died_with.sort_unstable();
         let found = best.map(|(run, cards, capacities)| {
-            let available = |card: usize| Some(capacities.get(card)?.saturating_sub(outlook.outside(card)));
+            let available = |card: usize| Some(outlook.available(card, *capacities.get(card)?));
             let spreads = spreads(self.unlimited, &outlook.requests, available);
             Found { run, cards, capacities, fails, runs, tried, spreads }
         });
@@ -359,17 +379,29 @@ impl Search<'_> {
             .iter()
             .zip(self.unlimited_cards())
             .enumerate()
-            .map(|(index, (device, card))| pool::smallest_for(device, card.description(index).capacity_bytes))
+            .map(|(index, (device, card))| {
+                let seen = card.description(index).capacity_bytes;
+                pool::smallest_for(device, seen).max(allowed::smallest_for(device, seen))
+            })
             .collect();
         let requests = recorded(self.unlimited, self.cards.len());
         let adapts = report.devices.iter().any(|device| device.pool.is_some());
         let reserved = report.devices.iter().map(|device| device.peak.reserved_bytes).collect();
-        let mut outlook = Outlook { adapts, peaks, reserved, least: Vec::new(), fullest: 0, requests };
+        let outside = report.devices.iter().map(|device| {
+            let peak = pool::smallest_for(device, UNBOUNDED_CAPACITY);
+            peak.saturating_sub(device.peak.reserved_bytes.unwrap_or(peak))
+        });
+        let outside = outside.collect();
+        let allowed = report.devices.iter().map(|device| device.allowed).collect();
+        let mut outlook =
+            Outlook { adapts, peaks, reserved, outside, allowed, least: Vec::new(), fullest: 0, requests };
         let replayed = foretold(&outlook.requests);
         outlook.least = (0..outlook.peaks.len())
             .map(|card| {
                 let whole = replayed[card].filter(|found| found.is_whole(outlook.reserved[card].unwrap_or(0)));
-                whole.map_or(outlook.peaks[card], |found| found.least.saturating_add(outlook.outside(card)))
+                whole.map_or(outlook.peaks[card], |found| {
+                    found.least.saturating_add(outlook.outside(card)).max(outlook.for_its_limit(card, found.least))
+                })
             })
             .map(|bytes| bytes.next_multiple_of(GRANULE))
             .collect();
@@ -383,7 +415,8 @@ impl Search<'_> {
         let fullest = *used.first().filter(|_| !self.hurry)?;
         let least: Vec<u64> = (0..self.cards.len()).map(|card| used.contains(&card).into()).collect();
         let (reserved, requests) = (vec![None; least.len()], vec![None; least.len()]);
-        Some(Outlook { adapts: true, peaks: least.clone(), reserved, least, fullest, requests })
+        let (outside, allowed) = (vec![0; least.len()], vec![None; least.len()]);
+        Some(Outlook { adapts: true, peaks: least.clone(), reserved, outside, allowed, least, fullest, requests })
     }
 
     /// What is known of the fullest card's capacity before any run.

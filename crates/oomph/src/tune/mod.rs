@@ -198,6 +198,7 @@ fn tightest(report: &DryRunReport, taken: impl Fn(&DeviceReport) -> u64) -> Opti
 fn trial(tried: &Tried, taken: impl Fn(&DeviceReport) -> u64) -> Trial {
     match tried.report.verdict {
         Verdict::Recovered if !tried.accept_recovered => Trial::OutOfMemory,
+        Verdict::Unsure if tried.report.waits.is_some() => Trial::Failed,
         Verdict::Oom | Verdict::Unsure => Trial::OutOfMemory,
         Verdict::Failed => Trial::Failed,
         Verdict::Fits | Verdict::Recovered | Verdict::NoGpuUse => {
