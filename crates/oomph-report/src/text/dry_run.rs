@@ -97,12 +97,10 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             page.paragraph(0, 2, &[(Ink::Bad, "does not fit:"), (Ink::Strong, &text)]);
         }
         Verdict::Unsure => {
-            match &report.unsure {
-                Some(unsure) => doubt::unsure(page, unsure),
-                None => doubt::left_out(page),
-            }
-            if let Some(waits) = &report.waits {
-                doubt::waits(page, waits);
+            match (&report.unsure, &report.waits) {
+                (Some(unsure), _) => doubt::unsure(page, unsure),
+                (None, Some(waits)) => doubt::waits(page, waits),
+                (None, None) => doubt::left_out(page),
             }
         }
         Verdict::Failed => {

@@ -7,6 +7,7 @@ use crate::architectures;
 use crate::cards::Card;
 use crate::observation::{Cut, Observation};
 use crate::status::SIGNAL;
+use crate::waits;
 
 /// How the hook begins to say that an error was caught.
 const CAUGHT: &str = "The program caught an out-of-memory error at";
@@ -49,7 +50,7 @@ pub(super) fn weaknesses(
     }
     warnings.extend(cards.iter().filter_map(|card| architectures::missing(run, &card.gpu)));
     match run.cut {
-        Some(Cut::TimeUp) if verdict != Verdict::Unsure => {
+        Some(Cut::TimeUp) if !waits::is_unsure(run) => {
             warnings.push("the run timed out before the program ended, so a higher peak may still come".into());
         }
         Some(Cut::Interrupted) => warnings.push(
