@@ -35,6 +35,7 @@ PATH_TEMPORARY = "tmp"
 PATH_DOOR = "door"
 PATH_DOOR_END = ".sock"
 PATH_SET_TOO_LATE = "set-too-late"
+PATH_FAULT = "fault"
 PATH_LEAVE = "leave"
 PATH_LEAVE_AT = "leave-at"
 

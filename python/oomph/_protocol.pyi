@@ -34,6 +34,7 @@ PATH_TEMPORARY: Final = "tmp"
 PATH_DOOR: Final = "door"
 PATH_DOOR_END: Final = ".sock"
 PATH_SET_TOO_LATE: Final = "set-too-late"
+PATH_FAULT: Final = "fault"
 PATH_LEAVE: Final = "leave"
 PATH_LEAVE_AT: Final = "leave-at"
 
@@ -366,6 +367,16 @@ HookFailure = TypedDict(
     },
 )
 
+HookFault = TypedDict(
+    "HookFault",
+    {
+        "kind": "str",
+        "message": "str",
+        "site": "HookSite",
+        "voids": "bool",
+    },
+)
+
 HookFollowedLoop = TypedDict(
     "HookFollowedLoop",
     {
@@ -607,6 +618,7 @@ HookReport = TypedDict(
         "engine": "Union[HookEngine, None]",
         "failure": "Union[HookFailure, None]",
         "fallback": "Union[str, None]",
+        "faults": "List[HookFault]",
         "frameworks": "Dict[str, str]",
         "host": "Union[HookHostShortage, None]",
         "loops": "List[HookFollowedLoop]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -9,11 +10,12 @@ import threading
 import time
 
 from oomph import _protocol as protocol
-from oomph import hook, notebook, ranks, sites
+from oomph import faults, hook, notebook, ranks, sites
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from oomph._protocol import Stopped
     from oomph.frameworks.watch import FrameworkWatcher
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
     from oomph.watcher import Watcher
 
 _exit = os._exit
+
+_CARRIERS = (
+    ("torch._utils", "ExceptionWrapper"), ("multiprocessing.pool", "ExceptionWithTraceback"),
+    ("concurrent.futures.process", "_ExceptionWithTraceback"),
+)
+"""What carries an exception from a worker to its parent, where its frames are gone. It is made where they still are."""
 
 
 def install(watcher: Watcher | FrameworkWatcher) -> None:
@@ -33,6 +41,9 @@ def install(watcher: Watcher | FrameworkWatcher) -> None:
     _wrap_exits(watcher)
     hook.on_import("IPython.core.interactiveshell", lambda module: _wrap_ipython(module, watcher))
     hook.on_import("multiprocessing.process", lambda module: _wrap_bootstrap(module, watcher))
+    hook.on_import("multiprocessing.queues", _wrap_feeders)
+    for name, carrier in _CARRIERS:
+        hook.on_import(name, functools.partial(_wrap_carrier, carrier))
 
 
 def safely(function: Callable[..., object], *args: object) -> None:
@@ -54,6 +65,7 @@ def _wrap_excepthook(watcher):
         if id(value) not in noted:
             noted.add(id(value))
             safely(watcher.record.note_failure, value)
+            safely(faults.reached, value)
             safely(watcher.failed, value)
 
     def excepthook(kind, value, tb):
@@ -83,6 +95,8 @@ def _wrap_thread_excepthook(watcher):
         return
 
     def excepthook(args, /):
+        if args.exc_value is not None:
+            safely(faults.reached, args.exc_value)
         safely(watcher.failed, args.exc_value)
         # Nobody gets an error of a thread, so that a program can end as if there had been memory.
         safely(watcher.record.mark_unread, args.exc_value)
@@ -138,6 +152,34 @@ def _wrap_bootstrap(module, watcher):
         return status
 
     process._bootstrap = _bootstrap
+
+
+def _wrap_feeders(module):
+    """The thread that feeds a queue prints what it dies of and drops what it was to send, for which others may wait."""
+    queue = module.Queue
+    original = queue._on_queue_feeder_error
+
+    def _on_queue_feeder_error(error, obj):
+        safely(faults.reached, error)
+        return original(error, obj)
+
+    queue._on_queue_feeder_error = staticmethod(_on_queue_feeder_error)
+
+
+def _wrap_carrier(name, module):
+    carrier: Any = getattr(module, name, None)
+    original = getattr(carrier, "__init__", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        error = sys.exc_info()[1]
+        if error is not None:
+            safely(faults.reached, error)
+        original(self, *args, **kwargs)
+
+    carrier.__init__ = __init__
 
 
 class Agreement:

@@ -59,13 +59,34 @@ def guarded(callback: Callable[..., Any], *args: Any) -> Any:
     """Call and swallow: a fault of the hook must never become a fault of the program."""
     try:
         return callback(*args)
-    except Exception:
+    except Exception as error:
         # The callback may be any part of oomph, and the program goes on without it.
-        if os.environ.get("OOMPH_HOOK_DEBUG"):
-            import traceback
-
-            traceback.print_exc()
+        _note_fault(error, False)
         return None
+
+
+def needed(callback: Callable[..., Any], *args: Any) -> Any:
+    """The same for what the answer hangs on: where it fails the program goes on, and the run has no answer."""
+    try:
+        return callback(*args)
+    except Exception as error:
+        # As above; the fault is in the report.
+        _note_fault(error, True)
+        return None
+
+
+def _note_fault(error, voids):
+    if os.environ.get("OOMPH_HOOK_DEBUG"):
+        import traceback
+
+        traceback.print_exc()
+    try:
+        from oomph import faults
+
+        (faults.voids if voids else faults.swallowed)(error)
+    except Exception:
+        # What notes a fault may be what fails; the program goes on all the same.
+        pass
 
 
 class _Finder:
@@ -453,18 +474,18 @@ def _torch_imported(torch):
 
     rec = record.current()
     # Before what else wraps the same functions of torch.
-    seen = guarded(watcher.install, torch, rec, config)
+    seen = needed(watcher.install, torch, rec, config)
     if not config["allow_writes"]:
         from oomph import savers
 
         guarded(savers.install_torch, torch)
     if config["values"] != "off":
-        guarded(_install_values, torch, rec)
+        needed(_install_values, torch, rec)
     guarded(_install_guard, torch, rec)
     if config["follow"]:
         if config["values"] != "all-host":
             guarded(_install_undrawn, torch)
-        guarded(_install_batches, torch, rec)
+        needed(_install_batches, torch, rec)
     # A run that counts is observed from as far as it can be; remedies need to know the program.
     if config["follow"] or config["remedies"]:
         guarded(_install_program, torch, rec)

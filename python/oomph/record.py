@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         HookAllowed,
         HookCompiled,
         HookFailure,
+        HookFault,
         HookFollowedLoop,
         HookHeld,
         HookHostShortage,
@@ -138,6 +139,8 @@ class Record:
         """What frameworks without loops of the user's left out: {"phase", "why", "certain"}."""
         self.compiled: list[HookCompiled] = []
         """What XLA says that the largest compiled programs need."""
+        self.faults: list[HookFault] = []
+        """What died in oomph's own code (`oomph.faults`)."""
         self.guard: Guard | None = None
         """What follows the trainer of a run that counts (`oomph.guard.Guard`)."""
         self.memory_now: Callable[[Moment], list[HookHeld]] | None = None
@@ -382,6 +385,7 @@ class Record:
                 "asked_for_card": dict(self.asked_for_card),
                 "engine": self._engine(),
                 "failure": self.failure,
+                "faults": list(self.faults),
                 "reads": self._reads(),
                 "progress": self._progress(),
                 "memory_now": self._memory_now(moment),
@@ -499,7 +503,7 @@ class Record:
 
     def write_if_used(self) -> None:
         """Write the file unless this process never did anything worth reporting, like a data loading worker."""
-        if self._written or self.steps or self.oom or self.all_peaks():
+        if self._written or self.steps or self.oom or self.faults or self.all_peaks():
             self.write()
 
 

@@ -16,6 +16,7 @@ from oomph import _protocol as protocol
 from oomph import (
     catchers,
     ends,
+    faults,
     forked,
     fraction,
     hook,
@@ -229,7 +230,7 @@ class Watcher:
         hook.guarded(self.hear_errors)
         hook.guarded(self._versions)
         if self.gauge is not None and self._observes:
-            hook.guarded(self.gauge.attach)
+            hook.needed(self.gauge.attach)
         if self.owners is not None:
             hook.guarded(self.owners.started)
         if self.record.guard is not None:
@@ -483,8 +484,9 @@ class Watcher:
         holds = self._stepping.acquire(timeout=_STEP_TIMEOUT)
         try:
             reason = self._stepped(optimizer)
-        except Exception:
-            # A fault in counting must not end the program's step.
+        except Exception as error:
+            # A fault in counting must not end the program's step; the answer hangs on it.
+            faults.voids(error)
             return
         finally:
             if holds:
@@ -557,9 +559,9 @@ def install(torch: Torch, record: Record, config: HookConfig) -> Watcher:
     record.work = hook.guarded(work.Work)
     if config["follow"]:
         # Before the functions are wrapped that reset peaks: the meter resets them behind the program's back.
-        hook.guarded(watcher.follow)
+        hook.needed(watcher.follow)
     for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):
-        hook.guarded(attach)
+        hook.needed(attach)
     # What is registered first runs last.
     atexit.register(ends.safely, watcher.settle)
     ends.install(watcher)

@@ -45,11 +45,13 @@ enum Also {
     Reserved(f64, f64),
     /// The peak of allocated memory, likewise.
     Allocated(f64, f64),
+    /// What died is oomph's own, in this file.
+    DiedIn(&'static str),
     /// A number of bytes that the program prints under this name, likewise.
     PrintedBytes(&'static str, f64, f64),
 }
 
-use Also::{Allocated, PrintedBytes, Prints, Reserved};
+use Also::{Allocated, DiedIn, PrintedBytes, Prints, Reserved};
 
 const NEWEST: &[Torch] = &[TORCH_2_15];
 const BOTH: &[Torch] = &[TORCH_2_15, TORCH_2_6];
@@ -180,6 +182,14 @@ const ROWS: &[Row] = &[
     },
     Row { name: "cpu-only", program: &["cpu_only.py"], verdict: Verdict::NoGpuUse, ..FITS },
     Row { name: "fails-by-itself", program: &["fails.py"], verdict: Verdict::Failed(7), ..FITS },
+    // It is ended by SIGTERM.
+    Row {
+        name: "fault-of-oomphs-own",
+        program: &["own_fault.py"],
+        verdict: Verdict::Failed(143),
+        also: &[Prints("copied", "1048576"), DiedIn("oomph/values/copies.py")],
+        ..FITS
+    },
 ];
 
 /// One test for each row and each of its PyTorch versions.
@@ -241,6 +251,10 @@ fn judge(row: &Row, finished: &Finished, report: &Value) -> Result<()> {
             Prints(name, value) => {
                 let printed = finished.printed(name)?;
                 ensure!(printed == value, "the program printed {name}={printed}, not {value}");
+            }
+            DiedIn(file) => {
+                let own = &report["fault"]["own"];
+                ensure!(own["file"] == file, "what died is in {own}, not in {file}");
             }
             Reserved(gib, percent) => check::near("reserved", bytes(report, "reserved_bytes")?, gib, percent)?,
             Allocated(gib, percent) => check::near("allocated", bytes(report, "allocated_bytes")?, gib, percent)?,

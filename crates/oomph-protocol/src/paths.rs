@@ -75,6 +75,8 @@ names! {
     DOOR_END = ".sock";
     /// What a child of the fork server was given too late: variables that imported libraries had read by then.
     SET_TOO_LATE = "set-too-late";
+    /// Something of oomph's own died in the program, which may wait without end for it: the launcher ends the run.
+    FAULT = "fault";
     /// Asks the programs of a guarded run to save a checkpoint and end.
     LEAVE = "leave";
     /// The step at which the ranks of a guarded run leave.

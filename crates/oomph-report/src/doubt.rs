@@ -74,7 +74,8 @@ pub struct MissingCard {
     pub site: Option<Site>,
 }
 
-/// Why oomph could not run a program: it failed after an answer that a real driver would not have given.
+/// Why oomph could not run a program: something of its own died, or the program failed after an answer that a real driver
+/// would not have given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
@@ -93,6 +94,10 @@ pub struct Fault {
     /// The loop whose iterations oomph had abridged when the program failed in one of them; `null` where that is not the cause.
     #[serde(default)]
     pub abridged: Option<Site>,
+    /// The line of oomph's own in which something died, in any process of the run, which was ended for it; `null` where that
+    /// is not the cause.
+    #[serde(default)]
+    pub own: Option<Site>,
 }
 
 /// The memory of the host that ran out, which says nothing of the card.

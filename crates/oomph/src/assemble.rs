@@ -234,6 +234,9 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
     if (!ended_well || unread()) && !dead.is_empty() {
         return (Verdict::Oom, dead);
     }
+    if fault::own(run).is_some() {
+        return (Verdict::Failed, BTreeSet::new());
+    }
     if run.cut.is_some() || run.exit_status == 0 {
         let caught = reports.iter().any(|hook| hook.oom.is_some());
         let verdict = match used_a_gpu(run) {

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use oomph_launch::activity::Refusal;
-use oomph_launch::{HookDevice, HookFailure, HookHostShortage, HookLimit, HookSite, HookUnknownSize, LimitScales};
+use oomph_launch::{
+    HookDevice, HookFailure, HookFault, HookHostShortage, HookLimit, HookSite, HookUnknownSize, LimitScales,
+};
 use oomph_ledger::NoteKind;
 use oomph_protocol::hook::HookEngine;
 
@@ -323,6 +325,30 @@ fn a_program_that_ends_itself_by_a_zero_that_was_never_computed_is_not_to_blame(
     let fault = report.fault.expect("the virtual GPU is to blame");
     assert_eq!((report.verdict, fault.message.as_str()), (Verdict::Failed, "ValueError: diverged"));
     assert_eq!(fault.read_at.map(|site| (site.file, site.line)), Some(("train.py".into(), 12)));
+}
+
+#[test]
+fn what_died_in_oomphs_own_code_is_no_answer() {
+    let cards = [card("rtx-3060")];
+    let books = || ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]);
+    let fault = |voids: bool| {
+        let site = HookSite { file: "oomph/values/copies.py".into(), line: 120, ..Default::default() };
+        let fault = HookFault { kind: "AcceleratorError".into(), message: "initialization error".into(), site, voids };
+        // A worker that uses no card leaves a record for this alone.
+        HookReport { faults: vec![fault], ..hook(8, &[]) }
+    };
+    let program = hook(7, &[(0, 600, 500)]);
+    for (status, cut) in [(0, None), (143, None), (143, Some(Cut::TimeUp)), (130, Some(Cut::Interrupted))] {
+        let run = Observation { cut, ..run(books(), vec![program.clone(), fault(true)], status) };
+        let report = assemble(&cards, &run, None);
+        let own = report.fault.expect("it is to blame").own.expect("it says where");
+        assert_eq!((report.verdict, own.file.as_str(), own.line), (Verdict::Failed, "oomph/values/copies.py", 120));
+        assert!(report.fits_on.is_empty());
+    }
+    let report = assemble(&cards, &run(books(), vec![program.clone(), fault(false)], 0), None);
+    assert_eq!((report.verdict, report.fault), (Verdict::Fits, None), "the answer does not hang on it");
+    let report = assemble(&cards, &run(books(), vec![died(program, true), fault(true)], 1), None);
+    assert_eq!(report.verdict, Verdict::Oom, "what the card refused it refused");
 }
 
 #[test]

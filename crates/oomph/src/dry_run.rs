@@ -112,7 +112,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         Verdict::Fits | Verdict::NoGpuUse => status::DONE,
         Verdict::Oom | Verdict::Recovered | Verdict::Unsure => status::DOES_NOT_FIT,
         // What oomph cannot run is not the program's failure.
-        Verdict::Failed if report.fault.is_some() => status::USAGE,
+        Verdict::Failed if report.fault.as_ref().is_some_and(|fault| fault.own.is_none()) => status::USAGE,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
 }

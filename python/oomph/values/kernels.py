@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 
+from oomph import faults
 from oomph.values import copies, decoders, dynamic, quick
 from oomph.values.arithmetic import Arithmetic
 from oomph.values.blocks import Blocks
@@ -374,10 +375,25 @@ class Kernels:
                 # The operation was seen by the user's `__torch_function__` on its way here.
                 with undisturbed():
                     return function(self, operation, args, kwargs)
+            except Exception as error:
+                # Whether the program's call or this code is to blame, the operation itself says.
+                return self._despite(error, operation, args, kwargs)
             finally:
                 include(key, True)
 
         return kernel
+
+    def _despite(self, error, operation, args, kwargs):
+        """What an operation gives where its kernel failed; its error, where it is the program's call that cannot be done."""
+        if faults.place_of(error) is None:
+            raise error
+        try:
+            out = operation.call(*args, **kwargs)
+        except Exception:
+            # The kernel has asked before the operation would have, and in the same words.
+            raise faults.acquitted(error) from None
+        faults.died(error)
+        return out
 
     # -- after the operation ---------------------------------------------------------------------------------------
 

@@ -280,9 +280,12 @@ impl Server {
             view,
             base,
         })?;
+        // Something of oomph's own died in the program, which may wait without end for it.
+        let fault = run.folder.path().join(oomph_protocol::paths::FAULT);
         let is_over = |passed: Duration, own: Duration| {
             run.limits.clock.is_some_and(|limit| passed >= limit)
                 || run.limits.own.is_some_and(|limit| limit.is_used_up(own))
+                || fault.exists()
         };
         let ended = self.wait(&news, start, run.launch.ends_what_waits(), &is_over);
         locked(&self.waiting).runs.remove(&number);

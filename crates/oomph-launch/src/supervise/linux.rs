@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use oomph_protocol::paths;
 use rustix::process::Signal;
 
 use super::waiting::{Seen, Waiting};
@@ -162,6 +163,8 @@ struct Run<'a> {
     tells: Option<fn(&Waits)>,
     /// Where its processes write where they are.
     folder: Option<PathBuf>,
+    /// The file by which the hook says that something of oomph's own died in the program.
+    fault: Option<PathBuf>,
     /// The private view that is being made, and when it is given up.
     view: Option<(PrivateView, Instant)>,
     /// The signal that ends the run, and when it came.
@@ -187,6 +190,7 @@ impl<'a> Run<'a> {
             given_up: false,
             tells: launch.tells,
             folder: launch.run_folder(),
+            fault: launch.run_folder().map(|folder| folder.join(paths::FAULT)),
             view: launch.private.clone().map(|view| (view, Instant::now() + LONGEST_VIEW)),
             interrupted: None,
         }
@@ -228,6 +232,11 @@ impl<'a> Run<'a> {
             }
             if self.is_over_by_waiting(now) {
                 self.waiting = None;
+                processes::send(self.pid, Signal::TERM.as_raw());
+                self.kill_within(self.grace);
+            }
+            // The program may wait without end for what has died, and what it does from here on answers nothing.
+            if self.fault.take_if(|fault| fault.exists()).is_some() {
                 processes::send(self.pid, Signal::TERM.as_raw());
                 self.kill_within(self.grace);
             }

@@ -1,6 +1,8 @@
 //! Runs the program: its environment variables, its streams, its signals, its end.
 
 use std::collections::BTreeMap;
+#[cfg(target_os = "linux")]
+use std::ffi::OsStr;
 use std::ffi::OsString;
 #[cfg(target_os = "linux")]
 use std::path::Path;
@@ -311,6 +313,15 @@ impl Launch {
     #[cfg(target_os = "linux")]
     pub(crate) fn instead(&self, arguments: Vec<&str>) -> Self {
         Self { arguments: arguments.into_iter().map(Into::into).collect(), ..self.clone() }
+    }
+
+    /// The run folder, where the program is given one.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn run_folder(&self) -> Option<&Path> {
+        match self.variables.get(OsStr::new(oomph_protocol::paths::RUN_VARIABLE))? {
+            Variable::Set(folder) => Some(Path::new(folder)),
+            Variable::Remove | Variable::Prepend(_) => None,
+        }
     }
 
     #[cfg(target_os = "linux")]

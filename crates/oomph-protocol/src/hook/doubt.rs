@@ -1,5 +1,5 @@
-//! The parts of the hook's report that make an answer doubtful or void: sizes that were not computed, and a host whose
-//! memory ran out.
+//! The parts of the hook's report that make an answer doubtful or void: sizes that were not computed, a host whose memory
+//! ran out, and what died in oomph's own code.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,21 @@ pub struct HookUnknownSize {
     pub high: u64,
     /// What was taken for it.
     pub taken: u64,
+}
+
+/// Something that died in oomph's own code.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct HookFault {
+    /// The exception's class.
+    pub kind: String,
+    /// Its words.
+    pub message: String,
+    /// The line of oomph's own, with the file as it is named in oomph's sources.
+    pub site: HookSite,
+    /// Whether the answer hangs on what died, or the program met it.
+    pub voids: bool,
 }
 
 /// The host's memory that ran out.

@@ -15,7 +15,7 @@ mod guard;
 mod pools;
 mod program;
 
-pub use doubt::{HookHostShortage, HookUnknownSize, UnknownSizes};
+pub use doubt::{HookFault, HookHostShortage, HookUnknownSize, UnknownSizes};
 pub use followed::{HookFollowedLoop, HookGrowth, HookHolder, HookPhase, HookUnreached};
 pub use guard::{Guard, HookBatchSize, HookCheckpoint, HookHeld, HookMemoryNow, HookProgress};
 pub use pools::Pools;
@@ -309,6 +309,8 @@ pub struct HookReport {
     pub engine: Option<HookEngine>,
     /// The exception that ended the program.
     pub failure: Option<HookFailure>,
+    /// What died in oomph's own code.
+    pub faults: Vec<HookFault>,
     /// The files below the program's folder that it read, where that was asked for.
     pub reads: Option<Vec<PathBuf>>,
     /// What one optimizer step computes and moves; `None` where fewer than two steps were made.

@@ -133,7 +133,9 @@ pub(super) fn fault(page: &mut Page, fault: &Fault) {
     if let Some(file) = &fault.static_runtime {
         return statics::print(page, file, &fault.message);
     }
-    let why = if fault.abridged.is_some() {
+    let why = if fault.own.is_some() {
+        " something of oomph's own died in it"
+    } else if fault.abridged.is_some() {
         " it failed in a loop that oomph had shortened"
     } else if fault.read_at.is_some() {
         " it ended itself by a value that was never computed"
@@ -149,6 +151,13 @@ pub(super) fn fault(page: &mut Page, fault: &Fault) {
     }
     if !fault.message.is_empty() {
         page.paragraph(2, 4, &[(Ink::Strong, "error"), (Ink::Plain, &format!(" {}", clean(&fault.message)))]);
+    }
+    if let Some(site) = &fault.own {
+        page.paragraph(
+            2,
+            4,
+            &[(Ink::Strong, "in"), (Ink::Plain, &format!(" {}", place(site).trim_start_matches(" at ")))],
+        );
     }
     if let Some(site) = &fault.abridged {
         let text = format!(" {}: its results were stand-ins of those before", place(site).trim_start());

@@ -1,5 +1,7 @@
-//! Decides whether oomph caused a failure: an answer of the virtual GPU that a real driver would not have given.
+//! Decides whether oomph caused a failure: what died in its own code, or an answer of the virtual GPU that a real driver
+//! would not have given.
 
+use oomph_launch::HookFault;
 use oomph_report::Fault;
 
 use super::{host, statics};
@@ -32,6 +34,10 @@ pub(super) fn of(run: &Observation) -> Option<Fault> {
             ..Fault::default()
         });
     }
+    if let Some(own) = own(run) {
+        let message = format!("{}: {}", own.kind, own.message);
+        return Some(Fault { own: Some(super::site_of(&own.site)), message, ..Fault::default() });
+    }
     if run.cut.is_some() || run.exit_status == 0 || host::shortage(run).is_some() {
         return None;
     }
@@ -56,8 +62,13 @@ pub(super) fn of(run: &Observation) -> Option<Fault> {
     to_blame.then(|| Fault {
         asked,
         message: run.exception().unwrap_or_default(),
-        static_runtime: None,
         read_at,
         abridged,
+        ..Fault::default()
     })
+}
+
+/// What died in oomph's own code, in any process of the run, and makes its answer void.
+pub(super) fn own(run: &Observation) -> Option<&HookFault> {
+    run.hooks.reports.iter().flat_map(|hook| &hook.faults).find(|fault| fault.voids)
 }

@@ -43,7 +43,7 @@ Exit status:
   0    it fits
   1    it does not fit, or it ran out of memory, caught the error and went on
   2    wrong usage, a required file or package is missing or unreadable, or oomph could not run it
-  3    the program failed for another reason, or ran on the CPU instead
+  3    the program failed for another reason, ran on the CPU instead, or met a fault of oomph's own
   130  ended by Ctrl-C, and 143 by SIGTERM, with what was seen until then";
 
 /// What `oomph dry-run` takes.

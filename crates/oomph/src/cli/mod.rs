@@ -81,7 +81,7 @@ Exit status:
   0    it fits, or the command did its work
   1    it does not fit, it fits only by catching an error, or the answer is uncertain
   2    wrong usage, a required file or package is missing or unreadable, or oomph could not run it
-  3    the program failed for another reason, or ran on the CPU instead
+  3    the program failed for another reason, ran on the CPU instead, or met a fault of oomph's own
   4    a search ran out of time, or cells of a sweep have no answer yet
   130  ended by Ctrl-C (143: by SIGTERM)";
 
