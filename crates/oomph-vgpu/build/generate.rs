@@ -202,7 +202,7 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
     }
     match function.class {
         Class::Answered => {
-            let _ = writeln!(code, "    crate::gpu::gpu().calls.called({id});");
+            let _ = writeln!(code, "    crate::gpu::gpu().called({id});");
             let _ = write!(code, "    unsafe {{ crate::{}::{name}(", function.library);
             for (index, (_, kind)) in function.params.iter().enumerate() {
                 let _ = write!(code, "{}{}", if index == 0 { "" } else { ", " }, argument(function, index, *kind));
@@ -215,7 +215,7 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
             let _ = writeln!(code, "){answer} }}");
         }
         Class::Compute => {
-            let _ = writeln!(code, "    crate::gpu::gpu().calls.called({id});");
+            let _ = writeln!(code, "    crate::gpu::gpu().called({id});");
             write_outs(code, function);
             write_answer(code, function, 0);
         }

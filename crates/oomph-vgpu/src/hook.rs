@@ -1,11 +1,12 @@
 //! What the hook in Python asks and says: refusals, the line of Python that is under way, the work of a step, what single
-//! bytes are, and which blocks PyTorch's allocator handed out.
+//! bytes are, which blocks PyTorch's allocator handed out, and which threads take part in its kernels.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::activity::Place;
 use crate::followed;
 use crate::gpu::gpu;
+use crate::latecomers::Admit;
 
 /// How many requests a card has refused this process: whether an error that does not say so is for lack of memory.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -17,6 +18,18 @@ pub extern "C" fn oomph_refusals() -> u64 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn oomph_bytes_are_flags() {
     gpu().flags.are_read();
+}
+
+/// Has each of some threads of this process call `admit(key, true)` at its next call of CUDA, before that is answered.
+///
+/// # Safety
+/// `threads` must hold `count` numbers of threads, and `admit` must stay a function that any thread may call at any time.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn oomph_admit(admit: Option<Admit>, key: u16, threads: *const c_int, count: usize) {
+    let Some(admit) = admit.filter(|_| !threads.is_null()) else { return };
+    // SAFETY: the caller's promise.
+    let threads = unsafe { std::slice::from_raw_parts(threads, count) };
+    gpu().latecomers.wait_for(admit, key, threads);
 }
 
 /// Has the calls of this thread come from a line of a Python file from now on; from none where `file` is null.

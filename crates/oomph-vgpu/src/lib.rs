@@ -61,6 +61,7 @@ mod library {
     mod hook;
     pub(crate) mod image;
     pub(crate) mod ipc;
+    pub(crate) mod latecomers;
     pub(crate) mod libcudnn;
     pub(crate) mod loaded;
     pub(crate) mod loader;

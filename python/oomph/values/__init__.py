@@ -7,15 +7,13 @@ computed on the CPU over the same memory.  Masks, `nonzero`, `.item()`, GradScal
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import sys
-import threading
 import types
 
 from oomph import forked
-from oomph.values import poison, unknown
+from oomph.values import poison, threads, unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,13 +69,13 @@ class _Session:
         self.kernels: Any = None
         self.prepared: Any = None
         """Kernels that are registered, while no thread is under them yet."""
-        self.main = None
-        self._callback: Any = None
+        self.threads = threads.Threads(torch, self)
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
     def wait(self):
         """Begins when the program initialises CUDA, so that one that never does pays nothing."""
+        self.threads.follow()
         cuda = self.torch.cuda
         if getattr(cuda, "_initialized", False):
             self.begin()
@@ -134,14 +132,12 @@ class _Session:
         self._let_higher_order_operators_pass()
         self._see_operators_that_load_later()
         self._see_what_inductor_allocates()
-        self._follow_threads()
         self._trim_tracebacks()
         if hasattr(os, "register_at_fork"):
             # A forked child cannot use CUDA (torch refuses), and the kernels would ask it; nor need its data loading pay for them.
             os.register_at_fork(after_in_child=self._forked)
         self.enter()
-        if threading.current_thread() is not threading.main_thread():
-            self._enter_main_thread()
+        self.threads.admit(kernels.key)
 
     def enter(self):
         """Puts the calling thread under the kernels.  Autograd's own threads inherit it with each backward."""
@@ -155,21 +151,8 @@ class _Session:
 
     def _forked(self):
         self.leave()
+        self.threads.forked()
         self.kernels.forked()
-
-    # -- threads ---------------------------------------------------------------------------------------------------
-
-    def _follow_threads(self):
-        session = self
-        original = getattr(threading.Thread, "_bootstrap_inner", None)
-        if original is None:
-            return
-
-        def _bootstrap_inner(thread):
-            session.enter()
-            return original(thread)
-
-        threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
 
     def stay_after_inference_mode(self):
         """Puts a thread back under the kernels where it leaves an inference mode in which CUDA was initialised.
@@ -187,21 +170,6 @@ class _Session:
             return result
 
         mode.__exit__ = leaving
-
-    def _enter_main_thread(self):
-        """CUDA was initialised elsewhere: have the interpreter call `enter` in the main thread when it can."""
-        session = self
-
-        def pending(_):
-            try:
-                session.enter()
-            except Exception:
-                # The interpreter calls this between two instructions of the program, where nothing may be raised.
-                pass
-            return 0
-
-        self._callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(pending)
-        ctypes.pythonapi.Py_AddPendingCall(self._callback, None)
 
     # -- torch -----------------------------------------------------------------------------------------------------
 
@@ -224,7 +192,7 @@ class _Session:
                 if isinstance(constant, types.CodeType):
                     visit(constant)
 
-        own = (arithmetic, blocks, copies, decoders, dynamic, kernels, memory, operations, quick, standins, unknown)
+        own = (arithmetic, blocks, copies, decoders, dynamic, kernels, memory, operations, quick, standins, threads, unknown)
         for module in (sys.modules[__name__],) + own:
             for value in list(vars(module).values()):
                 if isinstance(value, types.FunctionType):

@@ -33,6 +33,7 @@ use crate::device_log::DeviceLog;
 use crate::flags::Flags;
 use crate::handed::Handed;
 use crate::handle::Handles;
+use crate::latecomers::Latecomers;
 use crate::libcudnn::{Cudnn, namespace};
 use crate::lock::{Mutex, Once, Rank};
 use crate::space::{FreeRanges, Space};
@@ -110,6 +111,8 @@ pub struct Gpu {
     pub flags: Flags,
     /// Blocks that PyTorch's allocator handed out.
     pub handed: Handed,
+    /// Threads that take part in the hook's kernels from their next call on.
+    pub latecomers: Latecomers,
     /// How often a static runtime asked for a table that is not there.
     pub static_runtime_looks: AtomicU32,
 
@@ -161,6 +164,7 @@ impl Gpu {
             links: Mutex::new(Rank::Links, BTreeMap::new()),
             flags: Flags::new(),
             handed: Handed::new(),
+            latecomers: Latecomers::new(),
             static_runtime_looks: AtomicU32::new(0),
             cudnn: Cudnn::new(),
             libraries: Libraries::new(),
@@ -251,6 +255,13 @@ impl Gpu {
         if !self.visible().is_empty() {
             let _ = self.readiness.compare_exchange(UNUSED, USED, Ordering::Relaxed, Ordering::Relaxed);
         }
+    }
+
+    /// A function is called that is not refused.
+    #[inline]
+    pub fn called(&self, id: usize) {
+        self.latecomers.called();
+        self.calls.called(id);
     }
 
     /// Notes the call of a function that is refused, for the report, which names each once.
