@@ -473,6 +473,8 @@ def _torch_imported(torch):
     from oomph import record, watcher
 
     rec = record.current()
+    if on_virtual_card():
+        guarded(_install_crashes)
     # Before what else wraps the same functions of torch.
     seen = needed(watcher.install, torch, rec, config)
     if not config["allow_writes"]:
@@ -493,6 +495,12 @@ def _torch_imported(torch):
             guarded(_moments.on_optimizer, seen.made)
     if config["remedies"]:
         guarded(_install_remedies, rec)
+
+
+def _install_crashes():
+    from oomph import crashes
+
+    crashes.install()
 
 
 def _install_guard(torch, rec):

@@ -23,4 +23,6 @@ pub struct HookReports {
     pub reports: Vec<HookReport>,
     /// The files that could not be read or were no reports.
     pub unreadable: Vec<PathBuf>,
+    /// Where in oomph's own code a process died of a signal, as `owners/modules.py:372 in see_gradients`.
+    pub crashed_at: Option<String>,
 }

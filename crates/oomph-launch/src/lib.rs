@@ -33,6 +33,7 @@ mod cache;
 mod cached;
 mod cleanup;
 mod companion;
+mod crash;
 mod elf;
 pub mod environment;
 mod error;

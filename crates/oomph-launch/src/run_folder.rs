@@ -10,7 +10,7 @@ use oomph_protocol::{Document, ReadError, paths};
 
 use crate::permissions::{is_mine, make_private, write_private};
 use crate::unique_names::{fresh_name, is_fresh_name};
-use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, WriteFloor, Written, cleanup};
+use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, WriteFloor, Written, cleanup, crash};
 
 /// A folder without a held lock is left alone for this long: its launcher may be about to take the lock.
 const SWEEP_AFTER: Duration = Duration::from_secs(60);
@@ -130,7 +130,8 @@ impl RunFolder {
 
     /// Forgets the reports of an earlier program, so that the folder can serve a second one.
     pub fn clear_reports(&self) {
-        for path in self.report_files() {
+        let crashes = self.hook_files().filter(|path| paths::process_of(path, paths::CRASH_END).is_some());
+        for path in self.report_files().into_iter().chain(crashes) {
             let _ = fs::remove_file(path);
         }
     }
@@ -146,6 +147,8 @@ impl RunFolder {
         }
         found.reports.sort_by_key(|report| (report.rank.unwrap_or(0), report.pid));
         found.unreadable.sort();
+        let crashes = self.hook_files().filter(|path| paths::process_of(path, paths::CRASH_END).is_some());
+        found.crashed_at = crashes.filter_map(|path| crash::site(&path)).min();
         found
     }
 

@@ -35,6 +35,8 @@ names! {
     NAMES_END = ".names.json";
     /// Ends the name of PyTorch's own snapshot.
     SNAPSHOT_END = ".snapshot.pickle";
+    /// Ends the name of what Python's `faulthandler` writes where a signal ends a process.
+    CRASH_END = ".crash";
     /// The folder of what the virtual GPU counted, by process.
     DEVICE = "device";
     /// Ends the name of the last refusal in [`DEVICE`].

@@ -98,6 +98,9 @@ pub struct Fault {
     /// is not the cause.
     #[serde(default)]
     pub own: Option<Site>,
+    /// Where in oomph's own code a process of the program died of a signal; `null` where that is not the cause.
+    #[serde(default)]
+    pub crashed_at: Option<String>,
 }
 
 /// The memory of the host that ran out, which says nothing of the card.

@@ -40,9 +40,8 @@ impl Latecomers {
         self.admit.store(admit as usize, Ordering::Relaxed);
         self.key.store(key, Ordering::Relaxed);
         for &thread in threads {
-            let free = |place: &&AtomicI32| {
-                place.compare_exchange(0, thread, Ordering::Release, Ordering::Relaxed).is_ok()
-            };
+            let free =
+                |place: &&AtomicI32| place.compare_exchange(0, thread, Ordering::Release, Ordering::Relaxed).is_ok();
             if self.threads.iter().find(free).is_some() {
                 self.waiting.fetch_add(1, Ordering::Release);
             }
@@ -61,8 +60,7 @@ impl Latecomers {
     fn look(&self) {
         // SAFETY: it takes nothing and cannot fail.
         let own = unsafe { libc::gettid() };
-        let is_own =
-            |place: &&AtomicI32| place.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let is_own = |place: &&AtomicI32| place.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if self.threads.iter().find(is_own).is_none() {
             return;
         }

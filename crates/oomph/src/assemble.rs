@@ -225,6 +225,10 @@ pub fn worst(devices: &[DeviceReport], run: &Observation) -> Option<WorstCard> {
 /// The verdict, and the processes that an out-of-memory error ended for the whole program.
 fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
     let reports = &run.hooks.reports;
+    // Whatever the others did afterwards, nothing is known of what this process would have done.
+    if run.hooks.crashed_at.is_some() {
+        return (Verdict::Failed, BTreeSet::new());
+    }
     let ended_well = run.exit_status == 0 && run.cut.is_none();
     let dead: BTreeSet<u32> =
         reports.iter().filter(|hook| hook.oom.as_ref().is_some_and(|oom| oom.fatal)).map(|hook| hook.pid).collect();

@@ -433,6 +433,19 @@ fn a_crash_may_come_of_values_that_no_kernel_computed() {
 }
 
 #[test]
+fn a_crash_in_the_hook_is_no_fault_of_the_program_even_where_that_goes_on() {
+    let cards = [card("rtx-3060")];
+    for status in [139, 1, 0] {
+        let mut run = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![], status);
+        run.hooks.crashed_at = Some("owners/modules.py:372 in see_gradients".into());
+        let report = assemble(&cards, &run, None);
+        assert_eq!(report.verdict, Verdict::Failed);
+        assert_eq!(report.fault.unwrap().crashed_at, run.hooks.crashed_at);
+        assert!(!report.warnings.iter().any(|warning| warning.contains("kernels do not run")));
+    }
+}
+
+#[test]
 fn a_limit_that_the_program_sets_is_reached_on_every_card() {
     let cards = [card("rtx-3060")];
     let limited = || {

@@ -103,7 +103,7 @@ pub fn died(mut hook: HookReport, fatal: bool) -> HookReport {
 pub fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observation {
     Observation {
         ledger,
-        hooks: HookReports { reports, unreadable: vec![] },
+        hooks: HookReports { reports, ..HookReports::default() },
         memory: vec![],
         activities: Vec::new(),
         refusals: Vec::new(),

@@ -137,6 +137,8 @@ pub(super) fn fault(page: &mut Page, fault: &Fault) {
         " something of oomph's own died in it"
     } else if fault.abridged.is_some() {
         " it failed in a loop that oomph had shortened"
+    } else if fault.crashed_at.is_some() {
+        " a signal ended it in code of oomph's own"
     } else if fault.read_at.is_some() {
         " it ended itself by a value that was never computed"
     } else if fault.asked.is_empty() {
@@ -148,6 +150,9 @@ pub(super) fn fault(page: &mut Page, fault: &Fault) {
     if !fault.asked.is_empty() {
         let names: Vec<String> = fault.asked.iter().map(|name| clean(name).into_owned()).collect();
         page.paragraph(2, 4, &[(Ink::Strong, "called"), (Ink::Plain, &format!(" {}", names.join(", ")))]);
+    }
+    if let Some(place) = &fault.crashed_at {
+        page.paragraph(2, 4, &[(Ink::Strong, "crashed"), (Ink::Plain, &format!(" in {}", clean(place)))]);
     }
     if !fault.message.is_empty() {
         page.paragraph(2, 4, &[(Ink::Strong, "error"), (Ink::Plain, &format!(" {}", clean(&fault.message)))]);

@@ -27,6 +27,9 @@ const OF_CUDA: [&str; 8] = ["cuda", "cublas", "cudnn", "cusolver", "cusparse", "
 
 /// What is to blame in a run that failed; `None` where it is the program itself.
 pub(super) fn of(run: &Observation) -> Option<Fault> {
+    if let Some(place) = &run.hooks.crashed_at {
+        return Some(Fault { crashed_at: Some(place.clone()), ..Fault::default() });
+    }
     if let Some(file) = statics::to_blame(run) {
         return Some(Fault {
             static_runtime: Some(file.to_owned()),

@@ -59,7 +59,11 @@ pub(super) fn weaknesses(
         ),
         Some(Cut::Listening | Cut::Waiting | Cut::TimeUp) | None => {}
     }
-    if verdict == Verdict::Failed && used_a_gpu(run) && CRASHES.contains(&run.exit_status) {
+    if verdict == Verdict::Failed
+        && used_a_gpu(run)
+        && CRASHES.contains(&run.exit_status)
+        && run.hooks.crashed_at.is_none()
+    {
         warnings.push(
             "kernels do not run on the virtual GPU: a program that reads values back from the card and uses them as indices \
              or sizes can crash here, though it does not on a real card"
