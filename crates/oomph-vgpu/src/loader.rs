@@ -81,15 +81,18 @@ unsafe extern "C" fn decide(path: *const c_char, flags: c_int) -> Verdict {
     }
     // SAFETY: the address came from `dlsym("dlopen")`.
     let real: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void = unsafe { std::mem::transmute(real) };
+    // SAFETY: this library is loaded, so opening it again only counts a reference.
+    let handle = unsafe { real(own.as_ptr(), flags) };
     if let Some(name) = toolkit_name(own, file_name(path)) {
         // SAFETY: the call comes from this library, so that its RPATH applies, where the name is a link to it.
-        let handle = unsafe { real(name.as_ptr(), flags) };
-        if !handle.is_null() {
-            return Verdict { handle, flags };
+        let named = unsafe { real(name.as_ptr(), flags) };
+        // PyTorch is linked with NVIDIA's own library of this name: once that is loaded, the loader knows it by the name.
+        if !named.is_null() && named != handle {
+            // SAFETY: the handle came from `dlopen`, and nobody else has it.
+            unsafe { libc::dlclose(named) };
         }
     }
-    // SAFETY: this library is loaded, so opening it again only counts a reference.
-    Verdict { handle: unsafe { real(own.as_ptr(), flags) }, flags }
+    Verdict { handle, flags }
 }
 
 /// The name to open this library by so that the dynamic loader also knows it by that name, where the runtime's folder
