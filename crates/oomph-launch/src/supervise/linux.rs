@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
             waits: None,
             given_up: false,
             tells: launch.tells,
-            folder: launch.run_folder(),
+            folder: launch.run_folder().map(Path::to_owned),
             fault: launch.run_folder().map(|folder| folder.join(paths::FAULT)),
             view: launch.private.clone().map(|view| (view, Instant::now() + LONGEST_VIEW)),
             interrupted: None,

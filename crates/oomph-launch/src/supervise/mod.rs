@@ -356,15 +356,6 @@ impl Launch {
         self.ends_servers
     }
 
-    /// The folder of the run, where the program runs with the hook.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn run_folder(&self) -> Option<PathBuf> {
-        match self.variables.get(oomph_protocol::paths::RUN_VARIABLE.as_ref() as &std::ffi::OsStr) {
-            Some(Variable::Set(folder)) => Some(PathBuf::from(folder)),
-            _ => None,
-        }
-    }
-
     #[cfg(target_os = "linux")]
     pub(crate) fn program_path(&self) -> &Path {
         &self.program
