@@ -33,6 +33,7 @@ ELSEWHERE = {
 WITHIN = {
     ("watcher.py", "held"): "asks of devices that were read before; a forked child has none",
     ("watcher.py", "_left"): "as `held`, which calls it",
+    ("fraction.py", "allowed"): "`watcher.allowed`, which calls it, asks first",
     ("watcher.py", "_versions"): "runs when CUDA begins",
     ("owners/__init__.py", "started"): "runs when CUDA begins",
     ("owners/workspaces.py", "workspace_sizes"): "runs with the recording of the allocator, which a forked child has none of",

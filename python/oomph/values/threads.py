@@ -71,7 +71,7 @@ class Threads:
         others = set(self._starting)
         for thread in threading.enumerate():
             # A dummy may be a thread of autograd's engine, which takes part as the thread does that waits for it.
-            if thread.native_id is not None and not isinstance(thread, threading._DummyThread):  # type: ignore[attr-defined]
+            if thread.native_id is not None and not isinstance(thread, threading._DummyThread):
                 others.add(thread.native_id)
         for thread in (own, main):
             if thread.native_id is not None:
