@@ -158,7 +158,7 @@ def _read(filename):
         found: list[_Try] = []
         _collect(ast.parse(text), 0, found)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        # A file that was changed meanwhile, or one that is no source: nothing is known of it.
+        # A file that was changed meanwhile, or one without source: nothing is known of it.
         return []
     # The innermost first.
     return sorted(found, key=lambda one: (-one.first, one.last))

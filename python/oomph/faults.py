@@ -41,7 +41,7 @@ libraries', and raises what those raise."""
 _OF_THE_MACHINE = (
     OSError, ImportError, MemoryError, SyntaxError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration,
 )
-"""What no code of oomph's is to blame for by itself: a full disk, a library that is not there, an end that was asked for."""
+"""What no code of oomph's is to blame for alone: a full disk, a library that is not there, an end that was asked for."""
 
 _PASSES_ON = frozenset(dis.opmap[name] for name in ("CALL_FUNCTION_EX", "RAISE_VARARGS", "RERAISE") if name in dis.opmap)
 """Instructions with which a wrapper calls what it is around, or raises on purpose."""

@@ -106,7 +106,7 @@ fn swallowed() -> Result<()> {
     Ok(())
 }
 
-/// Nobody fills the queue that a program waits for, which is no fit.
+/// Nobody fills the queue that a program waits for, which is not an answer of "fits".
 fn waits() -> Result<()> {
     let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--timeout", "40"]);
     let finished = run.program(&["verdicts.py", "waits_for_a_queue"]).finish()?;

@@ -1,7 +1,5 @@
 //! `oomph dry-run`: runs the program on the virtual GPU and reports the result.
 
-use std::fs;
-use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,6 +18,7 @@ use crate::output::Form;
 use crate::program::Program;
 use crate::recordings::{self, ProcessMemory};
 use crate::run_context::{Ended, RunContext, RunRequest};
+use crate::source_lines::source_line;
 use crate::status;
 use crate::trial::Stop;
 use crate::{activity, cells, explain, export, grown, needs, output, recovered, unsure, whole_pool, whose};
@@ -34,9 +33,6 @@ const SIGTERM: i32 = 15;
 const fn wants_an_answer(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGTERM)
 }
-
-/// A source file longer than this is not searched for a line.
-const LONGEST_SOURCE: u64 = 8 << 20;
 
 /// Runs the program and answers.
 ///
@@ -311,20 +307,4 @@ fn place(site: &mut Site, directory: &Path) {
     if let Some(below) = below.map(str::to_owned) {
         site.file = below;
     }
-}
-
-/// The text of a line of the program.
-pub fn source_line(directory: &Path, site: &Site) -> Option<String> {
-    let path = directory.join(&site.file);
-    let file = fs::File::open(&path).ok()?;
-    // A pipe or a device of that name must not be read.
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    file.take(LONGEST_SOURCE).read_to_end(&mut bytes).ok()?;
-    let index = usize::try_from(site.line.checked_sub(1)?).ok()?;
-    let line = bytes.split(|byte| *byte == b'\n').nth(index)?;
-    let line = String::from_utf8_lossy(line).trim().to_owned();
-    (!line.is_empty() && line.len() < 4096).then_some(line)
 }

@@ -64,6 +64,7 @@ mod run_context;
 mod share;
 mod shell;
 mod shell_words;
+mod source_lines;
 mod status;
 mod sweep;
 mod syntax;

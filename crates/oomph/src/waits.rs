@@ -5,9 +5,9 @@ use std::path::Path;
 use oomph_launch::{Place, Waits};
 use oomph_report::{Site, Waiting};
 
-use crate::dry_run::source_line;
 use crate::observation::Observation;
 use crate::output;
+use crate::source_lines::source_line;
 
 /// Whether a run was ended while it waited, so that nobody knows what it would have done with what it waits for.
 pub fn is_unsure(run: &Observation) -> bool {

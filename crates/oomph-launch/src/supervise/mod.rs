@@ -260,7 +260,7 @@ impl Launch {
         self
     }
 
-    /// What is called once a program has waited for some seconds: it may go on by itself, or need somebody who gives it work.
+    /// What is called once a program has waited for some seconds: it may go on unaided, or need somebody who gives it work.
     #[must_use]
     pub fn tells_of_waits(mut self, tells: Option<fn(&Waits)>) -> Self {
         self.tells = tells;

@@ -14,7 +14,7 @@ use crate::processes;
 const SIGNAL: i32 = 16;
 
 /// How long an answer may take: an interpreter that is at rest writes it in microseconds.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The longest answer that is read, in bytes.
 const LONGEST: usize = 64 << 10;
@@ -36,7 +36,7 @@ fn ask_one(folder: &Path, pid: i32) -> Option<Place> {
     let path = folder.join(paths::WHERE);
     let before = usize::try_from(fs::metadata(&path).ok()?.len()).ok()?;
     processes::send(pid, SIGNAL);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut seen = before;
     loop {
         std::thread::sleep(Duration::from_millis(20));

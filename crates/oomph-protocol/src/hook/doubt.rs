@@ -49,7 +49,7 @@ pub struct HookFault {
     pub kind: String,
     /// Its words.
     pub message: String,
-    /// The line of oomph's own, with the file as it is named in oomph's sources.
+    /// The line of oomph's own, with the file's name in oomph's sources.
     pub site: HookSite,
     /// Whether the answer hangs on what died, or the program met it.
     pub voids: bool,

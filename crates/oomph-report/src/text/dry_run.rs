@@ -96,13 +96,11 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             }
             page.paragraph(0, 2, &[(Ink::Bad, "does not fit:"), (Ink::Strong, &text)]);
         }
-        Verdict::Unsure => {
-            match (&report.unsure, &report.waits) {
-                (Some(unsure), _) => doubt::unsure(page, unsure),
-                (None, Some(waits)) => doubt::waits(page, waits),
-                (None, None) => doubt::left_out(page),
-            }
-        }
+        Verdict::Unsure => match (&report.unsure, &report.waits) {
+            (Some(unsure), _) => doubt::unsure(page, unsure),
+            (None, Some(waits)) => doubt::waits(page, waits),
+            (None, None) => doubt::left_out(page),
+        },
         Verdict::Failed => {
             if let Some(host) = &report.host {
                 doubt::host(page, host);

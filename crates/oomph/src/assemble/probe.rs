@@ -28,7 +28,7 @@ pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Obs
         let seen = card.description(index).capacity_bytes;
         let for_its_limit =
             allowed.and_then(|one| allowed::least_capacity(&one, seen, one.reserved_bytes)).unwrap_or(0);
-        // What the program's own limit keeps it from is no memory that it needs.
+        // What the program's own limit keeps from it is not memory that it needs.
         let limited = for_its_limit > ran.process_bytes && device.pool.is_none();
         let mut needed = if limited { ran } else { filled(&ran, capacity_bytes) };
         widen(&mut needed, found.spreads.get(index).and_then(Option::as_ref));

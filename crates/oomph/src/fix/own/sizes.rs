@@ -7,7 +7,7 @@ use oomph_report::ResultChange;
 
 use super::{Idea, Search};
 use crate::changes::Changes;
-use crate::dry_run::source_line;
+use crate::source_lines::source_line;
 
 /// By how much a size is divided, one after the other.
 const DIVISORS: [u64; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
