@@ -110,8 +110,12 @@ mod tests {
         let report = assemble(&cards, &run, None);
         let holds = |name: &str| report.fits_on.iter().any(|gpu| gpu == name);
         assert!(holds("rtx-3060") && !holds("rtx-5050"), "half of 8 GiB is less than 5,000 MiB");
-        let spare = report.smallest.iter().find(|gpu| gpu.gpu == "rtx-3060").unwrap().spare_bytes;
-        assert_eq!(spare, bytes - 5000 * MIB, "what the card has beyond its half is not the program's");
+        for gpu in &report.smallest {
+            let half = card(&gpu.gpu).gpu.capacity_bytes / 2;
+            let spare = half - 5000 * MIB;
+            assert!(gpu.spare_bytes.abs_diff(spare) < MIB, "{}: beyond its half nothing is the program's", gpu.gpu);
+        }
+        assert!(!report.smallest.is_empty());
     }
 
     #[test]

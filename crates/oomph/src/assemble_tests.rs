@@ -140,8 +140,10 @@ fn a_program_that_caught_its_error_has_recovered() {
     assert_eq!(report.devices[0].caught_ooms.len(), 1);
     // What else it would do on another card was not seen: on a larger one it may ask for more.
     assert!(report.fits_on.is_empty() && report.smallest.is_empty());
-    // It failed later, for another reason; the refusals are mentioned.
-    let report = assemble(&cards, &run(books(), caught, 1), None);
+    // It asked for the error, and failed later, for another reason; the refusals are mentioned.
+    let mut meant = caught;
+    meant[0].oom.as_mut().unwrap().meant = true;
+    let report = assemble(&cards, &run(books(), meant, 1), None);
     assert_eq!(report.verdict, Verdict::Failed);
     assert!(report.warnings.iter().any(|warning| warning.contains("refused")));
     // A child died of it and the program went on.
