@@ -340,6 +340,7 @@ HookDevice = TypedDict(
     {
         "allocated_peak_bytes": "int",
         "allowed": "NotRequired[Union[HookAllowed, None]]",
+        "beside_pool_bytes": "NotRequired[int]",
         "index": "int",
         "limit": "NotRequired[Union[HookLimit, None]]",
         "preallocates": "NotRequired[bool]",

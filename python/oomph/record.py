@@ -410,6 +410,8 @@ class Record:
             found["limit"] = self.limits[index]
         if self.preallocates:
             found["preallocates"] = True
+        if self._memory:
+            found["beside_pool_bytes"] = self.peaks.get(index, (0, 0))[0]
         if self.allowed is not None:
             try:
                 self._keep_allowed(index, self.allowed(index))

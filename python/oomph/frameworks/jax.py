@@ -303,8 +303,8 @@ def _say_how_it_grows(record):
         record.preallocates = True
         if given("XLA_PYTHON_CLIENT_PREALLOCATE") is None:
             record.warn(
-                "JAX took its part of the card at the start, as it does by default: a pool that grew as the program needed "
-                "it had too little in one piece. What the program needs is the allocated memory."
+                "JAX took its part of the card at the start, as it does by default. What the program needs of it is the "
+                "allocated memory; XLA_PYTHON_CLIENT_PREALLOCATE=false leaves the rest to others."
             )
             return
         record.warn(

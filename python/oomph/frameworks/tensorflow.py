@@ -120,8 +120,8 @@ class TensorFlowWatcher(FrameworkWatcher):
             if not any(dict(getattr(context, "_memory_growth_map", None) or {}).values()):
                 self.record.preallocates = True
                 self.record.warn(
-                    "TensorFlow took nearly all of the card at its start, as it does by default: a pool that grew as the "
-                    "program needed it had too little in one piece. What the program needs is the allocated memory."
+                    "TensorFlow took nearly all of the card at its start, as it does by default. What the program needs is the "
+                    "allocated memory."
                 )
         elif growth != "true":
             self.record.preallocates = True
