@@ -135,6 +135,53 @@ class Collected(unittest.TestCase):
         )
         self.assertEqual(program.names["out"].shape, (203, 8))
 
+    def test_samples_of_a_loader_without_a_length_are_drawn_and_put_together_only_where_their_shapes_are_new(self):
+        for varies, most in ((False, 30), (True, 40)):
+            with self.subTest(varies=varies):
+                seen = {"drawn": 0.0, "joined": 0.0}
+
+                class Stream(torch.utils.data.IterableDataset):
+                    def __iter__(self, seen=seen, varies=varies):
+                        for i in range(203):
+                            seen["drawn"] += 1
+                            yield torch.zeros(2 + (i // 2 % 3 if varies else 0), 4), i % 10
+
+                def joined(samples, seen=seen):
+                    seen["joined"] += 1
+                    return torch.cat([x for x, _ in samples]), torch.tensor([y for _, y in samples])
+
+                program = Program(
+                    """
+                    net = Net().eval()
+                    feats = []
+                    with torch.no_grad():
+                        for x, y in DataLoader(Stream(), batch_size=2, collate_fn=joined):
+                            feats.append(net(x))
+                    out = torch.cat(feats)
+                    """,
+                    Stream=Stream, joined=joined,
+                )  # fmt: skip
+                rows = sum(2 + (i // 2 % 3 if varies else 0) for i in range(203))
+                self.assertEqual(program.names["out"].shape, (rows, 8))
+                self.assertEqual(seen["drawn"], 203)
+                self.assertLess(seen["joined"], most)
+                self.assertLess(program.forwards, most)
+
+    def test_texts_of_other_lengths_are_put_together_anew(self):
+        program = Program(
+            """
+            net = Net().eval()
+            feats = []
+            with torch.no_grad():
+                for x in DataLoader(Texts(), batch_size=2, collate_fn=joined):
+                    feats.append(net(x))
+            out = torch.cat(feats)
+            """,
+            Texts=type("Texts", (torch.utils.data.IterableDataset,), {"__iter__": lambda self: iter("a" * (1 + i // 80) for i in range(200))}),
+            joined=lambda texts: torch.zeros(sum(map(len, texts)), 4),
+        )  # fmt: skip
+        self.assertEqual(program.names["out"].shape, (80 + 160 + 120, 8))
+
     def test_training_keeps_its_gradients_and_collects(self):
         program = Program(
             """

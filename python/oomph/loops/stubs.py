@@ -13,6 +13,7 @@ import threading
 
 from oomph.looking import attribute
 from oomph.loops.census import MODULE_INTERNALS
+from oomph.loops.collating import Collated
 from oomph.loops.results import CannotRemember, Result
 from oomph.loops.skim import size_of
 
@@ -279,6 +280,7 @@ class Loaders:
         self._shapes: dict[Any, Any] = {}
         self._vary: set[Any] = set()
         self._left: dict[int, int] = {}
+        self._collated = Collated()
         self.sized: Callable[[int], None] = lambda size: None
         """Called with the size of each batch that was loaded, before a loop has it."""
 
@@ -311,9 +313,11 @@ class Loaders:
                 iterator.__next__ = original
 
         undo.append(restore)
+        self._collated.attach(undo, lambda: None if mode() == OFF else mode() != LEARNING, _copied)
 
     def forget(self) -> None:
         """Drop what is remembered."""
+        self._collated.forget()
         self._batches.clear()
         self._shapes.clear()
         self._vary.clear()
