@@ -11,6 +11,7 @@ from oomph.loops import attach, rewrite
 from oomph.loops.abridged import Abridger
 from oomph.loops.course import Course
 from oomph.loops.loop import Loop
+from oomph.loops.results import Result
 
 try:
     import torch
@@ -181,6 +182,17 @@ class Collected(unittest.TestCase):
             joined=lambda texts: torch.zeros(sum(map(len, texts)), 4),
         )  # fmt: skip
         self.assertEqual(program.names["out"].shape, (80 + 160 + 120, 8))
+
+    def test_values_of_small_results_are_those_that_were_seen_in_whichever_order_they_lie(self):
+        plain = torch.arange(2 * 3 * 4 * 5.0).reshape(2, 3, 4, 5)
+        both = torch.arange(40.0)
+        laid = (plain, plain.to(memory_format=torch.channels_last), plain.transpose(1, 3), both[::2], both[4:14], torch.ones(1).expand(4), torch.ones(3, 1).expand(3, 4)[1:])
+        for out in (laid, [plain], both.view(5, 8).t()):
+            again = Result(torch, out, [], torch.nn.Identity()).make([])
+            for one, other in zip(out, again):
+                self.assertEqual(one.stride(), other.stride())
+                self.assertTrue(torch.equal(one, other))
+                self.assertNotEqual(one.data_ptr(), other.data_ptr())
 
     def test_training_keeps_its_gradients_and_collects(self):
         program = Program(
