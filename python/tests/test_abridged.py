@@ -1,5 +1,7 @@
 """Abridged loops: what a shortened loop leaves behind is what the whole one leaves."""
 
+import linecache
+import os
 import textwrap
 import time
 import unittest
@@ -7,7 +9,7 @@ import unittest
 import support  # noqa: F401  (puts the package on the path)
 import test_loops
 
-from oomph.loops import attach, rewrite
+from oomph.loops import abridged, attach, rewrite, sizing
 from oomph.loops.abridged import Abridger
 from oomph.loops.course import Course
 from oomph.loops.loop import Loop
@@ -18,6 +20,8 @@ try:
 except ImportError:
     torch = None
 
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program_of_a_test.py")
 
 program_of = []
 """The program that runs."""
@@ -41,7 +45,11 @@ class Program:
         self.names = names
         program_of[:] = [self]
         try:
-            exec(rewrite.instrument(textwrap.dedent(text), __file__), names)
+            # Where Python looks for source, so that it can be read as that of a file.
+            text = textwrap.dedent(text)
+            linecache.cache[SOURCE] = len(text), None, text.splitlines(True), SOURCE
+            sizing._uses_around.cache_clear()
+            exec(rewrite.instrument(text, SOURCE), names)
         finally:
             attach._course = before
 
@@ -61,6 +69,21 @@ class Program:
                 return self.inner(x)
 
         return Net
+
+
+SIZES = {
+    "a part of a buffer": ("rows, at = torch.empty(203, 8), 0", "rows[at:at + len(x)] = net(x); at += len(x)", "rows[:at]"),
+    "a size": ("n = 0", "net(x); n += len(x)", "torch.empty(n, 8)"),
+    "a number of another name": ("n = 0", "net(x); n = n + len(x)", "[k := n, torch.empty((k, 8))][1]"),
+    "an attribute": ("o = type('O', (), {})(); o.n = 0", "net(x); o.n += len(x)", "torch.empty(8, 2 * o.n // 2).t()"),
+    "the number of the loop": ("i = 0", "net(x); i += 1", "torch.empty(i, 16).view(-1, 8)[:203]"),
+}
+"""Ways in which sizes follow from what a loop counts."""
+PARTS = {
+    "a part": "n / 7",
+    "a text": "'%d of 7' % n",
+    "a line of a table": "[dict(n=n), str(n), f'{n}'] and print(end=str(n)[:0])",
+}
 
 
 class Images(torch.utils.data.Dataset if torch is not None else object):
@@ -92,9 +115,8 @@ class Collected(unittest.TestCase):
         plain, Loop.pace = Loop.pace, test_loops.slow
         self.addCleanup(setattr, Loop, "pace", plain)
 
-    def collected(self, before, body, after, rows=203):
-        program = Program(
-            f"""
+    def collected(self, before, body, after, rows=203, inside=False):
+        text = f"""
             net = Net().eval()
             {before}
             with torch.no_grad():
@@ -102,7 +124,10 @@ class Collected(unittest.TestCase):
                     {body}
                 out = {after}
             """
-        )
+        if inside:
+            lines = textwrap.dedent(text).strip().splitlines()
+            text = "\n".join(["def run():", *("    " + line for line in lines), "    return out", "out = run()"])
+        program = Program(text)
         return program, tuple(program.names["out"].shape)
 
     def test_each_way_of_collecting_leaves_what_the_whole_loop_leaves(self):
@@ -129,6 +154,38 @@ class Collected(unittest.TestCase):
                     torch.set_grad_enabled(True)
                 self.assertEqual(program.names["out"].shape, (203, 8))
                 self.assertLess(program.forwards, 30)
+
+    def test_counters_that_sizes_follow_from_are_counted_to_the_end_however_long_that_takes(self):
+        plain, abridged._COUNTERS = abridged._COUNTERS, 0.0
+        self.addCleanup(setattr, abridged, "_COUNTERS", plain)
+        for name, way in SIZES.items():
+            for text in ("collected", "in a function"):
+                with self.subTest(name, text=text):
+                    program, shape = self.collected(*way, inside=text == "in a function")
+                    self.assertEqual(shape[0] // 2, 101)
+                    self.assertLess(program.forwards, 30)
+                    self.assertEqual(program.course.cut_short, {})
+        for name, after in PARTS.items():
+            with self.subTest(name):
+                program = Program(
+                    f"""
+                    net = Net().eval()
+                    n = 0
+                    with torch.no_grad():
+                        for x, y in DataLoader(Images(203), batch_size=2):
+                            net(x); n += len(x)
+                        out = {after}
+                    """
+                )
+                self.assertLess(program.names["n"], 60, "it is cut")
+                self.assertEqual(program.course.cut_short, {})
+
+    def test_what_is_sized_by_a_count_that_was_cut_short_is_named(self):
+        plain, Abridger.begin = Abridger.begin, lambda *_: None
+        self.addCleanup(setattr, Abridger, "begin", plain)
+        program, _ = self.collected("rows, at = torch.empty(203, 8), 0", "rows[at:at + len(x)] = net(x); at += len(x)", "rows[:at]")
+        self.assertLess(program.names["at"], 60)
+        self.assertEqual(list(program.course.cut_short), ["at"])
 
     def test_a_hook_that_collects_is_called_in_each_iteration(self):
         program, _ = self.collected(
@@ -186,7 +243,8 @@ class Collected(unittest.TestCase):
     def test_values_of_small_results_are_those_that_were_seen_in_whichever_order_they_lie(self):
         plain = torch.arange(2 * 3 * 4 * 5.0).reshape(2, 3, 4, 5)
         both = torch.arange(40.0)
-        laid = (plain, plain.to(memory_format=torch.channels_last), plain.transpose(1, 3), both[::2], both[4:14], torch.ones(1).expand(4), torch.ones(3, 1).expand(3, 4)[1:])
+        laid = [plain, plain.to(memory_format=torch.channels_last), plain.transpose(1, 3), both[::2], both[4:14]]
+        laid += [torch.ones(1).expand(4), torch.ones(3, 1).expand(3, 4)[1:]]
         for out in (laid, [plain], both.view(5, 8).t()):
             again = Result(torch, out, [], torch.nn.Identity()).make([])
             for one, other in zip(out, again):

@@ -39,7 +39,7 @@ _TAIL = 2
 _NOISE = 64 << 10
 """Bytes by which an abridged iteration may differ from a whole one in what it leaves on the card."""
 _COUNTERS = 2.0
-"""Seconds that abridged iterations may take where nothing but counters grows: most of them are only printed."""
+"""Seconds that abridged iterations may take where nothing but counters grows from which no size follows."""
 _REFRESHED = 0.02
 """Where nobody knows the last iteration, one runs with everything each time memory has grown by this part of itself."""
 
@@ -115,7 +115,8 @@ class Abridged:
         self._ran = self._clean = 0
         self._at = 0.0
         self._seconds = 0.0
-        grown = loop.hands_out or bool(loop.kept.grown())
+        self._sized = loop.sized_by()
+        grown = loop.hands_out or bool(loop.kept.grown() or self._sized)
         self._limit = course.budget / 2 if grown else _COUNTERS
         """Seconds of the processor that abridged iterations may take together."""
         self._ends = False
@@ -231,7 +232,8 @@ class Abridged:
 
     def _is_as_whole(self):
         """Whether the last iteration has made everything grow that a whole one makes grow."""
-        added, numbers = self._loop.kept.last(), self._loop.kept.counters()
+        added = self._loop.kept.last()
+        numbers = self._loop.kept.counters().keys() - set(self._sized)
         return all(added.get(path, 0) >= more for path, more in self._whole.items() if path not in numbers)
 
     def _choose(self):

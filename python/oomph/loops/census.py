@@ -142,7 +142,9 @@ class _Count:
 
     def _attributes(self, value, path, depth):
         names = attribute(value, "__dict__")
-        if depth >= _DEEPEST or not isinstance(names, dict) or str(type(value).__module__).startswith(_MACHINERY):
+        # A class that was made by `exec` need not have a module.
+        module = str(attribute(type(value), "__module__", ""))
+        if depth >= _DEEPEST or not isinstance(names, dict) or module.startswith(_MACHINERY):
             return
         internals = MODULE_INTERNALS if isinstance(value, self._module) else ()
         for name, one in list(names.items()):

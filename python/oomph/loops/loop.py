@@ -8,6 +8,7 @@ from oomph import _protocol as protocol
 from oomph.loops.census import Growth, shown
 from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
 from oomph.loops.progress import Progress
+from oomph.loops.sizing import sizing
 from oomph.loops.skim import Skim, shapes_of, size_of
 
 TYPE_CHECKING = False
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from oomph.loops.abridged import Abridged
+    from oomph.loops.census import Path
     from oomph.loops.course import Course
     from oomph.loops.witness import Witness
     from oomph.meter import Window
@@ -147,11 +149,16 @@ class Loop:
             return any(seen.data and not (seen.bare and self.varied) for seen in grown)
         return bool(grown) or bool(self.kept.counters())
 
+    def sized_by(self) -> list[Path]:
+        """The counters that sizes follow from once it has ended: `rows[:at]`."""
+        # What training counts, its steps, is read everywhere.
+        return [] if self.training or self.epochs else sizing(self.kept.counters(), self.file, self.line)
+
     def collected(self) -> str | None:
-        """The name of data that it collects; None where there is none, or it has no name."""
+        """The name of data that it collects, or counts for a size; None where there is none, or it has no name."""
         trains = bool(self.training or self.epochs)
         grown = self.kept.grown().items()
-        paths = [path for path, seen in grown if seen.data and not (seen.bare and self.varied and trains)]
+        paths = [path for path, seen in grown if seen.data and not (seen.bare and self.varied and trains)] or self.sized_by()
         return shown(min(paths, key=len)) if paths else None
 
     def is_shortened(self) -> bool:
