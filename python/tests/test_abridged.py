@@ -225,6 +225,29 @@ class Collected(unittest.TestCase):
                 self.assertLess(seen["joined"], most)
                 self.assertLess(program.forwards, most)
 
+    def test_a_whole_iteration_between_abridged_ones_is_no_sign_of_growth_that_they_lack(self):
+        # Memory has grown by more than 2 % after each iteration, and nobody knows the last one.
+        def kept(x):
+            program_of[0].course.meter.held += 1 << 20
+            return x
+
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return iter(torch.zeros(203, 4))
+
+        program = Program(
+            """
+            net = Net().eval()
+            feats = []
+            with torch.no_grad():
+                for x in DataLoader(Stream(), batch_size=2):
+                    feats.append(kept(net(x)))
+            """,
+            Stream=Stream, kept=kept,
+        )  # fmt: skip
+        self.assertEqual(len(program.names["feats"]), 102)
+        self.assertLess(program.forwards, 60)
+
     def test_texts_of_other_lengths_are_put_together_anew(self):
         program = Program(
             """

@@ -153,7 +153,10 @@ class Abridged:
             return self._learn()
         if mode == REAL:
             # It has shown how high memory rises now.
-            self._refreshed = self._read()
+            self._held = self._refreshed = self._read()
+            if self._clean < _CHECKED:
+                # What the next one adds is seen by what was there before it.
+                self._abridger.look(loop)
             self._replace()
             return True
         self._seconds += time.process_time() - self._at
