@@ -317,6 +317,8 @@ def install() -> None:
         guarded(_install_network)
     if config["follow"]:
         guarded(_prepare_loops)
+    if on_virtual_card():
+        before_import("torch", _settle_threads)
     on_import("torch", _torch_imported)
     if config["values"] not in ("off", "all-host"):
         on_import("numpy", _install_joined)
@@ -325,6 +327,17 @@ def install() -> None:
     on_import("vllm", _vllm_imported)
     if config["random_weights"]:
         guarded(_install_weights)
+
+
+def _settle_threads():
+    """Have OpenMP's threads sleep while they wait for each other, unless the user has decided.
+
+    They would turn on their processors, which are shared with other programs: copying 200 KiB in two threads took 8 ms on a busy
+    machine, and all of that as time of the processor, by which it is decided how far loops are followed.
+    """
+    if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
+        # Not in `os.environ`, which is the program's to look at: the library reads it from the process when it is loaded.
+        os.putenv("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _install_bytecode(folder):

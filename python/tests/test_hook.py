@@ -7,6 +7,8 @@ import unittest
 
 import support
 
+from oomph import _protocol as protocol
+
 
 class Start(support.RunCase):
     def write(self, name, text):
@@ -58,6 +60,24 @@ class Start(support.RunCase):
         done = self.python("", command=[sys.executable, "-m", "prog"])
         self.assertEqual((done.stdout, done.stderr), ("0 w\n0 w\n", ""))
         self.assertFalse(os.path.exists(os.path.join(self.user, "spawn")))
+
+
+class Threads(support.RunCase):
+    def test_they_sleep_while_they_wait_unless_the_user_has_decided(self):
+        asked = """
+            import ctypes, os, oomph.hook
+            for settle in oomph.hook._before.get("torch", ()):
+                settle()
+            get = ctypes.CDLL(None).getenv
+            get.restype = ctypes.c_char_p
+            print(get(b"OMP_WAIT_POLICY"), os.environ.get("OMP_WAIT_POLICY"))
+        """
+        self.assertEqual(self.passes(asked), "None None\n", "the card is real, and the program's speed counts")
+        with open(os.path.join(self.run_folder, protocol.PATH_LEDGER), "w"):
+            pass
+        self.assertEqual(self.passes(asked), "b'PASSIVE' None\n")
+        self.assertEqual(self.passes(asked, env={"OMP_WAIT_POLICY": "ACTIVE"}), "b'ACTIVE' ACTIVE\n")
+        self.assertEqual(self.passes(asked, env={"GOMP_SPINCOUNT": "9"}), "None None\n")
 
 
 class Forking(support.RunCase):

@@ -7,7 +7,6 @@ arguments or the module's weights. Values are kept of small tensors only, whose 
 from __future__ import annotations
 
 import copy
-import ctypes
 from collections.abc import Mapping
 
 from oomph.looking import attribute
@@ -222,6 +221,8 @@ class Result:
 def _move(values, into, whole):
     """Copy values on the host, in one thread: threads that wait for each other take longer on a busy machine than the copy."""
     if whole and values.stride() == into.stride() and values.dtype == into.dtype:
+        import ctypes
+
         ctypes.memmove(into.data_ptr(), values.data_ptr(), values.numel() * values.element_size())
         return
     for dimension, stride in enumerate(into.stride()):
