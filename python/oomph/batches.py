@@ -12,6 +12,7 @@ import heapq
 import random
 import sys
 import time
+import weakref
 
 from oomph import forked, hook
 from oomph.looking import attribute, is_mapping
@@ -68,7 +69,7 @@ class Batches:
 
         @functools.wraps(plain_init)
         def __init__(self, loader, *args, **kwargs):
-            self._oomph_batches = loader
+            self._oomph_batches = _reference(loader)
             plain_init(self, loader, *args, **kwargs)
 
         @functools.wraps(plain_next)
@@ -77,7 +78,7 @@ class Batches:
             loader = self.__dict__.get("_oomph_batches")
             if loader is None or not batches.trains():
                 return batch
-            changed = hook.guarded(batches.delivered, loader, batch, _runs_ahead(sys._getframe(1)))
+            changed = hook.guarded(batches.delivered, loader(), batch, _runs_ahead(sys._getframe(1)))
             return batch if changed is None else changed
 
         iterator.__init__, iterator.__next__ = __init__, __next__
@@ -87,7 +88,7 @@ class Batches:
         program = self.record.program
         return program is not None and program.has_optimizer() and self.torch.is_grad_enabled()
 
-    def delivered(self, loader: Loader, batch: Any, ahead: bool = False) -> Any:
+    def delivered(self, loader: Loader | None, batch: Any, ahead: bool = False) -> Any:
         """A loader gives a batch; gives the batch of the longest samples to take its place, or None."""
         self._delivered += 1
         if self.record.work is not None:
@@ -98,7 +99,7 @@ class Batches:
         if self.seen is None:
             self.seen = {"min": size, "max": size, "unit": unit}
         self.seen["min"], self.seen["max"] = min(self.seen["min"], size), max(self.seen["max"], size)
-        if not self.wanted or self.record.steps < _STEPS_BEFORE:
+        if loader is None or not self.wanted or self.record.steps < _STEPS_BEFORE:
             return None
         self.wanted = False
         return self._replace(loader, ahead)
@@ -179,6 +180,15 @@ class Batches:
                 break
             found.append((extent(self.torch, dataset[index]), index))
         return found
+
+
+def _reference(loader):
+    """A function that gives the loader of an iterator.
+
+    A loader whose workers persist holds its iterator. Held by it in turn, the two would wait for the garbage collector, which
+    ends the threads that tell the workers to end before it asks the iterator to end them: PyTorch then waits for each for 5 s.
+    """
+    return weakref.ref(loader) if attribute(loader, "persistent_workers", False) else lambda: loader
 
 
 def _runs_ahead(frame):

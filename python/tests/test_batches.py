@@ -1,8 +1,10 @@
 """Batches of different sizes: the range that is seen, and the batch of the longest samples, on PyTorch's loader."""
 
+import gc
 import random
 import types
 import unittest
+import weakref
 
 import support  # noqa: F401  (puts the package on the path)
 
@@ -74,6 +76,18 @@ class Loading(unittest.TestCase):
         self.assertEqual(document["longest"], {"step": 3, "elements": 100, "shape": [2, 50], "peak_allocated": 100, "peak_reserved": 1000})
         self.assertEqual(document["usual"]["peak_allocated"], 8)
         self.assertEqual((document["seen"]["min"], document["seen"]["unit"]), (8, "tokens"))
+
+    def test_workers_that_persist_end_with_their_loader(self):
+        # The garbage collector would end the threads first through which the workers hear of it.
+        loader = data.DataLoader(Texts(), batch_size=2, collate_fn=padded, num_workers=1, persistent_workers=True)
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.assertEqual(self.loop(loader)[2], [6, 10])
+        iterator = weakref.ref(loader._iterator)
+        (worker,) = loader._iterator._workers
+        del loader
+        self.assertIsNone(iterator())
+        self.assertEqual(worker.exitcode, 0)
 
     def test_random_numbers_and_the_order_are_the_programs(self):
         def order():
