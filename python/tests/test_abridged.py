@@ -81,7 +81,8 @@ SIZES = {
 """Ways in which sizes follow from what a loop counts."""
 PARTS = {
     "a part": "n / 7",
-    "a text": "'%d of 7' % n",
+    "a text": "'%d of 7'.format(n)",
+    "a tensor": "torch.tensor([n, 7])",
     "a line of a table": "[dict(n=n), str(n), f'{n}'] and print(end=str(n)[:0])",
 }
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_TEXTS = frozenset(("str", "repr", "format", "float", "bool", "print", "dict", "isinstance", "iter", "next"))
-"""Functions of the language's own that make no size of a number."""
+_NO_SIZES = frozenset((
+    "str", "repr", "format", "float", "bool", "print", "dict", "isinstance", "iter", "next", "tensor", "as_tensor", "array", "asarray",
+))  # fmt: skip
+"""Functions that make texts or contents of a number, and no size."""
 
 
 def sizing(paths: Iterable[Path], file: str, line: int) -> list[Path]:
@@ -111,9 +113,9 @@ class _Uses:
                     self._decides(value)
 
     def _called(self, node):
-        named = node.func.id if isinstance(node.func, ast.Name) else ""
-        # Texts have a method `format`.
-        if named in _TEXTS or isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant):
+        named = node.func
+        name = named.id if isinstance(named, ast.Name) else named.attr if isinstance(named, ast.Attribute) else ""
+        if name in _NO_SIZES:
             return
         for given in (*node.args, *(keyword.value for keyword in node.keywords)):
             self._decides(given)
