@@ -249,6 +249,42 @@ class Collected(unittest.TestCase):
         self.assertEqual(len(program.names["feats"]), 102)
         self.assertLess(program.forwards, 60)
 
+    def test_a_loop_that_goes_on_as_it_was_goes_on_with_the_batches_that_are_left(self):
+        # Abridged iterations of a module that keeps behind its own back lack what whole ones leave.
+        for workers in (0, 2):
+            with self.subTest(workers=workers):
+                program = Program(
+                    f"""
+                    net = Net().eval()
+                    hidden = []
+                    class Sly(torch.nn.Module):
+                        def forward(self, x):
+                            hidden.append(net(x))
+                            return x
+                    sly, seen, n = Sly(), [], 0
+                    with torch.no_grad():
+                        for x, y in DataLoader(Images(31), batch_size=2, num_workers={workers}):
+                            sly(x); seen.append(y.tolist()); n += 1
+                    """
+                )
+                seen = program.names["seen"]
+                self.assertLess(len(program.names["hidden"]), 16, "some were abridged")
+                self.assertEqual((program.names["n"], len(seen), seen[-1]), (16, 16, [0]))
+                self.assertEqual(seen[-3:-1], [[6, 7], [8, 9]])
+
+    def test_blocks_of_several_sizes_are_no_sign_that_something_is_lacking(self):
+        class Meter(test_loops.FakeMeter):
+            def read(self, reset=True):
+                self.odd = not getattr(self, "odd", False)
+                self.held = 1000 << 20 if self.odd else 1001 << 20
+                return super().read(reset)
+
+        plain, test_loops.FakeMeter = test_loops.FakeMeter, Meter
+        self.addCleanup(setattr, test_loops, "FakeMeter", plain)
+        program, shape = self.collected(*SIZES["a part of a buffer"])
+        self.assertEqual(shape, (203, 8))
+        self.assertLess(program.forwards, 60)
+
     def test_texts_of_other_lengths_are_put_together_anew(self):
         program = Program(
             """

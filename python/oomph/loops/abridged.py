@@ -37,7 +37,7 @@ _SETTLED_WITHIN = 16
 _TAIL = 2
 """Iterations at the end that run with everything: a full batch, and the last one."""
 _NOISE = 64 << 10
-"""Bytes by which an abridged iteration may differ from a whole one in what it leaves on the card."""
+"""Bytes by which an abridged iteration may differ from a whole one in what it leaves on the card, at least."""
 _COUNTERS = 2.0
 """Seconds that abridged iterations may take where nothing but counters grows from which no size follows."""
 _REFRESHED = 0.02
@@ -130,6 +130,8 @@ class Abridged:
         self._held = self._refreshed = self._read(reset=True)
         self._window.clear()
         self._transient = 0
+        self._noise: float = _NOISE
+        """Bytes by which what a whole iteration leaves differs from the rate: blocks of the allocator's are of several sizes."""
         self._largest = loop.largest
         self._epochs = loop.kind == EPOCHS
         self.done = False
@@ -190,6 +192,7 @@ class Abridged:
 
     def _learn(self):
         before, self._held = self._held, self._read(reset=True)
+        self._noise = max(self._noise, abs(self._held - before - self._rate))
         highest = sum(allocated for _, allocated in self._window.peaks.values())
         self._window.clear()
         self._transient = max(self._transient, highest - before)
@@ -226,7 +229,7 @@ class Abridged:
         self._clean += 1
         if not self._is_as_whole():
             return False
-        if self._held - before < self._rate * 0.98 - _NOISE:
+        if self._rate > 0 and self._held - before < self._rate * 0.98 - self._noise:
             return False
         if self._clean < _CHECKED:
             return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import weakref
 
 from oomph.looking import attribute
 from oomph.loops.census import MODULE_INTERNALS
@@ -280,6 +281,8 @@ class Loaders:
         self._shapes: dict[Any, Any] = {}
         self._vary: set[Any] = set()
         self._left: dict[int, int] = {}
+        self._given: dict[int, tuple[Any, Any, int]] = {}
+        """Of each iterator, by its identity: a reference, what its epoch draws samples from, and how many batches it was spared."""
         self._collated = Collated()
         self.sized: Callable[[int], None] = lambda size: None
         """Called with the size of each batch that was loaded, before a loop has it."""
@@ -316,7 +319,12 @@ class Loaders:
         self._collated.attach(undo, lambda: None if mode() == OFF else mode() != LEARNING, _copied)
 
     def forget(self) -> None:
-        """Drop what is remembered."""
+        """Drop what is remembered; loaders that are still read go on behind the batches that they were spared."""
+        for reference, drawn, count in list(self._given.values()):
+            iterator = reference()
+            if iterator is not None and iterator._sampler_iter is drawn and iterator._num_yielded < (total_of(iterator) or 0):
+                _pass_over(iterator, count)
+        self._given.clear()
         self._collated.forget()
         self._batches.clear()
         self._shapes.clear()
@@ -348,6 +356,9 @@ class Loaders:
                 shut_down()
             raise StopIteration
         iterator._num_yielded += 1
+        _, drawn, count = self._given.get(id(iterator), (None, None, 0))
+        again = count if drawn is iterator._sampler_iter else 0
+        self._given[id(iterator)] = weakref.ref(iterator), iterator._sampler_iter, again + 1
         self._left[id(iterator)] = total - iterator._num_yielded
         batch = _copied(self._batches[key], [])
         size, rest = _rest_of(iterator._index_sampler)
@@ -369,6 +380,15 @@ def total_of(iterator: Any) -> int | None:
     except Exception:
         # A sampler of the program's own need not have a length.
         return None
+
+
+def _pass_over(iterator, count):
+    """Have an iterator of a loader leave out the next `count` batches."""
+    left = [True for _ in range(count) if next(iterator._sampler_iter, None) is not None]
+    for _ in range(count - len(left)):
+        # Workers have begun with them.
+        next(iterator, None)
+        iterator._num_yielded -= 1
 
 
 def _rest_of(sampler):
