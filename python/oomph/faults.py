@@ -35,7 +35,7 @@ _WITHIN = (
     "batches.py", "history.py", "loops" + os.sep, "meter.py", "moments.py", "owners" + os.sep, "phases.py", "program" + os.sep,
     "undrawn.py", "values" + os.sep, "watcher.py", "work.py",
 )
-"""What of the hook runs within the program's own calls of its framework. The rest stands in for functions of Python's and of
+"""What of the hook runs within the program's own calls of its framework. The rest replaces functions of Python's and of
 libraries', and raises what those raise."""
 
 _OF_THE_MACHINE = (

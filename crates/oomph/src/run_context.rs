@@ -196,12 +196,12 @@ impl RunContext {
         let libraries = missing_libraries(&self.prepared.kind, self.prepared.python.as_ref());
         let prepared = self.prepared_with(changes, &folder)?;
         let shown = !self.quiet && matches!(output, Output::Inherit | Output::StdoutToStderr);
-        let tells = shown.then_some(waits::tell as fn(&Waits));
+        let says = shown.then_some(waits::tell as fn(&Waits));
         let mut launch = Launch::prepared(&prepared)
             .virtual_gpu(&self.runtime, &folder, &libraries)?
             .output(output)
             .ends_servers(program.stop.mode != StopMode::Exit)
-            .tells_of_waits(tells)
+            .reports_waits(says)
             .timeout(limits.clock);
         if !(program.allow_writes && writes) {
             launch = launch.private(&folder, &self.cache);

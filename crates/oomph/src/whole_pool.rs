@@ -73,7 +73,7 @@ fn why_again(first: &Observation, cards: &[Card]) -> Option<&'static str> {
         card.capacity_bytes().is_some_and(|capacity| shared_with_pools(index, first, peak) > capacity)
     };
     (lives && cards.iter().zip(peaks()).enumerate().any(crowded)).then_some(
-        "its pool grew in parts beside others on the card; running it with the framework's own settings for its pool",
+        "its pool grew in parts next to others on the card; running it with the framework's own settings for its pool",
     )
 }
 
@@ -164,12 +164,12 @@ mod tests {
     fn what_shares_a_card_with_a_pool_is_run_with_a_whole_one() {
         let card = card("rtx-3060");
         let three_quarters = card.gpu.capacity_bytes / 4 * 3;
-        // A pool that took 200 MiB, and `beside` of PyTorch's in the same process.
-        let peak = |beside: u64, limit: Option<u64>, second: bool| {
-            let mut reported = hook(7, &[(0, 200 + beside, 200 + beside)]);
-            reported.devices[0].beside_pool_bytes = beside * MIB;
+        // A pool that took 200 MiB, and `torch_mib` of PyTorch's in the same process.
+        let peak = |torch_mib: u64, limit: Option<u64>, second: bool| {
+            let mut reported = hook(7, &[(0, 200 + torch_mib, 200 + torch_mib)]);
+            reported.devices[0].beside_pool_bytes = torch_mib * MIB;
             reported.devices[0].limit = limit.map(|bytes| HookLimit { bytes, scales: LimitScales::Share });
-            let mut books = vec![(7, 0, 400 + beside, 0)];
+            let mut books = vec![(7, 0, 400 + torch_mib, 0)];
             books.extend(second.then_some((8, 0, 400, 0)));
             let run = left(ledger(std::slice::from_ref(&card), &[5000], &books, &[]), vec![reported], 0);
             shared_with_pools(0, &run, 5000 * MIB)

@@ -1,7 +1,7 @@
 """Finds the counters of a loop that sizes follow from once it has ended: `rows[:at]`, `torch.empty(n, 8)`.
 
 Most of what a loop counts is only printed, as a part of what was right, and is worth no time. The source says which is which:
-what stands in a subscript, or in a call whose result is used, may become the size of something.
+what is in a subscript, or in a call whose result is used, may become the size of something.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _find(node, line, function):
 
 
 def _outside(node: ast.AST, loop: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """All below a node with what it stands in, without what is in the loop."""
+    """All below a node with what it is in, without what is in the loop."""
     for child in ast.iter_child_nodes(node):
         if child is not loop:
             yield child, node
@@ -132,7 +132,7 @@ class _Uses:
 
 
 def _values(node):
-    """The variables and attributes that the value of an expression is counted from; a quotient is no count."""
+    """The variables and attributes that the value of an expression is counted from; a quotient does not count."""
     if isinstance(node, (ast.Name, ast.Attribute)):
         yield node
     elif isinstance(node, ast.Slice):

@@ -60,7 +60,7 @@ fn is(expression: &LazyLock<Option<Regex>>, line: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Before {
     /// The program, or a logger, reports it: it is not the last line of a traceback that the interpreter printed.
-    told: bool,
+    reported: bool,
     /// A thread, a handler or a process of the program's died of it.
     elsewhere: bool,
     /// The forms of the lines before it.
@@ -75,20 +75,24 @@ impl Before {
         let announced = head.and_then(|head| head.checked_sub(1)).and_then(|at| above.get(at)).copied().unwrap_or("");
         // A traceback that ended long before is another error's.
         let of_traceback = is(&EXCEPTION, line);
-        let told = if of_traceback { head.is_some() && is(&LEVEL, announced) } else { true };
+        let reported = if of_traceback { head.is_some() && is(&LEVEL, announced) } else { true };
         let elsewhere = of_traceback
             && ["Exception in thread", "Exception occurred during", "Process "].iter().any(|words| {
                 announced.starts_with(words) || above.iter().rev().take(3).any(|line| line.starts_with(words))
             });
         let until = if of_traceback { head.unwrap_or(above.len()) } else { above.len() };
         let forms = above[..until].iter().rev().take(LINES_BEFORE).filter_map(|line| form(line)).collect();
-        Self { told, elsewhere, forms }
+        Self { reported, elsewhere, forms }
     }
 
     /// The same for two messages about one error.
     pub fn and(mut self, other: Self) -> Self {
         self.forms.extend(other.forms);
-        Self { told: self.told && other.told, elsewhere: self.elsewhere || other.elsewhere, forms: self.forms }
+        Self {
+            reported: self.reported && other.reported,
+            elsewhere: self.elsewhere || other.elsewhere,
+            forms: self.forms,
+        }
     }
 
     /// Whether a thread, a handler or a process of the program's died of it.
@@ -109,7 +113,7 @@ impl Before {
         }
         let again = |line: &str| form(line).is_some_and(|form| self.forms.contains(&form));
         let works = |line: &str| is(&WORKS, line) && !is(&ADVICE, line) && !line.to_lowercase().contains("retry");
-        if self.told {
+        if self.reported {
             lines.iter().any(|line| works(line) || again(line))
         } else {
             lines.iter().any(|line| again(line))

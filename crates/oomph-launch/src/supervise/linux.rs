@@ -160,7 +160,7 @@ struct Run<'a> {
     waited: bool,
     waits: Option<Waits>,
     given_up: bool,
-    tells: Option<fn(&Waits)>,
+    says: Option<fn(&Waits)>,
     /// Where its processes write where they are.
     folder: Option<PathBuf>,
     /// The file by which the hook says that something of oomph's own died in the program.
@@ -183,12 +183,12 @@ impl<'a> Run<'a> {
             limit,
             kill_at: None,
             timed_out: false,
-            waiting: (launch.ends_servers || launch.tells.is_some()).then(|| Waiting::of(pid)),
+            waiting: (launch.ends_servers || launch.says.is_some()).then(|| Waiting::of(pid)),
             ends_servers: launch.ends_servers,
             waited: false,
             waits: None,
             given_up: false,
-            tells: launch.tells,
+            says: launch.says,
             folder: launch.run_folder().map(Path::to_owned),
             fault: launch.run_folder().map(|folder| folder.join(paths::FAULT)),
             view: launch.private.clone().map(|view| (view, Instant::now() + LONGEST_VIEW)),
@@ -269,8 +269,8 @@ impl<'a> Run<'a> {
                         living.sort_by_key(|one| (*one != pid, *one));
                         let place = self.folder.as_deref().and_then(|folder| whereabouts::ask(folder, &living));
                         let waits = self.waits.insert(Waits { since, place });
-                        if let Some(tells) = self.tells {
-                            tells(waits);
+                        if let Some(says) = self.says {
+                            says(waits);
                         }
                     }
                 }

@@ -64,7 +64,7 @@ pub struct Launch {
     /// A server is ended once it waits for requests.
     ends_servers: bool,
     /// Called once a program has waited for some seconds.
-    tells: Option<fn(&Waits)>,
+    says: Option<fn(&Waits)>,
     grace: Duration,
     tail_bytes: usize,
     /// The program must not run with a network.
@@ -101,7 +101,7 @@ impl Launch {
             output: Output::default(),
             timeout: None,
             ends_servers: false,
-            tells: None,
+            says: None,
             grace: GRACE,
             tail_bytes: TAIL_BYTES,
             no_network: false,
@@ -262,8 +262,8 @@ impl Launch {
 
     /// What is called once a program has waited for some seconds: it may go on unaided, or need somebody who gives it work.
     #[must_use]
-    pub fn tells_of_waits(mut self, tells: Option<fn(&Waits)>) -> Self {
-        self.tells = tells;
+    pub fn reports_waits(mut self, says: Option<fn(&Waits)>) -> Self {
+        self.says = says;
         self
     }
 

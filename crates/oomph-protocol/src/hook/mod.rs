@@ -384,7 +384,7 @@ pub struct HookDevice {
     /// Whether the pool was taken at the program's start, so that its size says nothing of the need.
     #[serde(skip_serializing_if = "is_no")]
     pub preallocates: bool,
-    /// What PyTorch's allocator reserved of the device beside the pool of another framework in this process.
+    /// What PyTorch's allocator reserved of the device in addition to the pool of another framework in this process.
     #[serde(skip_serializing_if = "is_zero")]
     pub beside_pool_bytes: u64,
     /// What the program lets PyTorch's allocator take of the device, where that is less than all of it.
