@@ -29,10 +29,10 @@ pub fn site(path: &Path) -> Option<String> {
 fn of(text: &str) -> Option<String> {
     let mut lines = text.lines();
     let folder = lines.next()?.strip_suffix('/')?;
-    let mut frames = lines.skip_while(|line| !line.contains("(most recent call first)")).skip(1).map_while(frame);
+    let frames = lines.skip_while(|line| !line.contains("(most recent call first)")).skip(1).map_while(frame);
     // What was called last, up to the first frame that belongs to others: `(file below the folder, line, function)`.
     let mut own = Vec::new();
-    while let Some((file, line, function)) = frames.next() {
+    for (file, line, function) in frames {
         let Some(file) = file.strip_prefix(folder).and_then(|file| file.strip_prefix('/')) else { break };
         own.push((file, line, function));
     }

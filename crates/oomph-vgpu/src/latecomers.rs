@@ -101,7 +101,9 @@ mod tests {
             let other = scope.spawn(|| {
                 // The number of the second may be this thread's by chance; what is asked is the first's.
                 latecomers.called();
-                (unsafe { libc::gettid() } == own + 1, TAKES_PART.get())
+                // SAFETY: it takes nothing and cannot fail.
+                let this = unsafe { libc::gettid() };
+                (this == own + 1, TAKES_PART.get())
             });
             let (listed, takes_part) = other.join().unwrap();
             assert_eq!(takes_part == 6, listed);

@@ -204,15 +204,7 @@ pub(super) fn add_probe(
     // What adapts to its card may die with more than it takes where there is no limit.
     let died_with = evidence.died_with.last().copied().filter(|_| cards.len() == 1);
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
-        let without_limit = card.without_limit().description(index).capacity_bytes;
-        if let Some(allowed) = &mut device.allowed
-            && allowed_of(index, probe).is_some_and(|later| is_same_limit(allowed, &later))
-        {
-            allowed.scales = PoolScale::Fixed;
-        }
-        let of_pool = device.pool.filter(|pool| pool.scales == PoolScale::Fixed).and_then(|pool| pool.limit_bytes);
-        let of_pytorch = device.allowed.filter(|allowed| allowed.scales == PoolScale::Fixed);
-        let limit = of_pool.map(|bytes| (bytes, "its pool")).or(of_pytorch.map(|allowed| (allowed.bytes, "PyTorch")));
+        let limit = limit_in_bytes(index, device, probe);
         if let (Some((limit, whose)), false, true) = (limit, died.is_empty(), device.oom.is_some()) {
             warnings.push(format!(
                 "it ran out of memory on a card without a limit as well: the limit of {} that the program sets for {whose} \
@@ -247,17 +239,13 @@ pub(super) fn add_probe(
             runs: 0,
             ran_on: Vec::new(),
         });
+        let for_its_limit = least_for_its_limit(index, card, device, probe, &needed).unwrap_or(0);
         let seen = card.description(index).capacity_bytes;
-        let for_its_limit = || {
-            let (allowed, seen) =
-                allowed_of(index, probe).map(|one| (one, without_limit)).or(device.allowed.zip(Some(seen)))?;
-            allowed::least_capacity(&allowed, seen, needed.reserved_bytes?)
-        };
         let for_the_pool = device.pool.as_ref().zip(needed.allocated_bytes);
         let least = for_the_pool.and_then(|(pool, allocated)| pool::least_capacity(pool, seen, allocated)).unwrap_or(0);
-        let least = least.max(for_its_limit().unwrap_or(0));
+        let least = least.max(for_its_limit);
         if let Some(found) = &mut device.smallest_capacity {
-            found.capacity_bytes = found.capacity_bytes.max(for_its_limit().unwrap_or(0));
+            found.capacity_bytes = found.capacity_bytes.max(for_its_limit);
         }
         for oom in device.oom.iter_mut().chain(&mut device.caught_ooms) {
             oom.would_need_bytes = Some(needed.process_bytes.max(least));
@@ -273,6 +261,32 @@ pub(super) fn add_probe(
             "the second run, on cards without a limit, {why}, so the program may need more than reported"
         ));
     }
+}
+
+/// A limit of so many bytes that the program sets, whatever the card, and what it sets it for.
+fn limit_in_bytes(index: usize, device: &mut DeviceReport, probe: &Observation) -> Option<(u64, &'static str)> {
+    if let Some(allowed) = &mut device.allowed
+        && allowed_of(index, probe).is_some_and(|later| is_same_limit(allowed, &later))
+    {
+        allowed.scales = PoolScale::Fixed;
+    }
+    let of_pool = device.pool.filter(|pool| pool.scales == PoolScale::Fixed).and_then(|pool| pool.limit_bytes);
+    let of_pytorch = device.allowed.filter(|allowed| allowed.scales == PoolScale::Fixed);
+    of_pool.map(|bytes| (bytes, "its pool")).or(of_pytorch.map(|allowed| (allowed.bytes, "PyTorch")))
+}
+
+/// The least capacity of a card of which the part that the program lets PyTorch take holds what is `needed`.
+fn least_for_its_limit(
+    index: usize,
+    card: &Card,
+    device: &DeviceReport,
+    probe: &Observation,
+    needed: &Peak,
+) -> Option<u64> {
+    let seen = |card: &Card| card.description(index).capacity_bytes;
+    let later = allowed_of(index, probe).map(|allowed| (allowed, seen(&card.without_limit())));
+    let (allowed, seen) = later.or(device.allowed.zip(Some(seen(card))))?;
+    allowed::least_capacity(&allowed, seen, needed.reserved_bytes?)
 }
 
 /// What is said of a program that takes a share of its card, where no card was seen to hold it; `died_with` are those, in bytes,
