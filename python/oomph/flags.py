@@ -30,6 +30,8 @@ _HANDS_ON = ("bool", "all", "any", "item", "numpy", "cpu", "asarray", "array", "
 """Calls whose result is what they are given, as far as a flag goes that is the same everywhere."""
 _MOST_CALLERS = 4
 """How many functions may hand a flag on by giving it back."""
+_OVERRIDES = ("__torch_function__", "__torch_dispatch__")
+"""How a subclass of tensors overrides what torch does."""
 _NEGATES = ("logical_not", "bitwise_not", "bitwise_invert", "invert")
 
 
@@ -349,9 +351,14 @@ def _span(node):
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
-def reader(between: Callable[[str], bool]) -> FrameType | None:
-    """The innermost frame whose file is not `between` the program and the card."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and between(frame.f_code.co_filename):
+def reader(between: Callable[[str], bool], frame: FrameType | None = None) -> FrameType | None:
+    """The innermost frame whose file is not `between` the program and the card, from `frame` on or from the caller.
+
+    A subclass of tensors that overrides what torch does (`__torch_function__`) passes everything on, a reading as well:
+    whoever called it reads.
+    """
+    if frame is None:
+        frame = sys._getframe(1)
+    while frame is not None and (frame.f_code.co_name in _OVERRIDES or between(frame.f_code.co_filename)):
         frame = frame.f_back
     return frame

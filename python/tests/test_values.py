@@ -445,6 +445,24 @@ class Unknown(Case):
         self.assertEqual(len(heard.sentences), 1)
         self.assertRegex(heard.sentences[0], r"test_values\.py:\d+: whether the program continues depends on a number")
 
+    def test_what_overrides_torch_does_not_read_itself(self):
+        class Labelled(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                made = super().__torch_function__(function, types, args, kwargs or {})
+                if not isinstance(made, torch.Tensor):
+                    return made
+                return made
+
+        large = self.big().as_subclass(Labelled)
+        if not (large.sum() > 5):
+            raise ValueError("a healthy run does not raise")
+        if DEVICE == "cpu":
+            return
+        heard.sentences.clear()
+        print(large.mean().item())
+        self.assertEqual(heard.sentences, [])
+
     def test_unknown_masks_select_everything(self):
         x = self.big()
         if DEVICE == "cuda":

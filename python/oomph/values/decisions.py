@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import linecache
 
-from oomph import sites
+from oomph import flags, sites
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ def asked_at(frame: FrameType | None) -> tuple[str, int] | None:
 
     `frame` is that of the code which reads. Numbers that a library reads are its own affair.
     """
-    while frame is not None and _between(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = None if frame is None else flags.reader(_between, frame)
     if frame is None or not sites.is_user_file(frame.f_code.co_filename):
         return None
     name = frame.f_code.co_filename

@@ -19,7 +19,6 @@ from oomph.values.blocks import address_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
     from typing import Any
 
     from oomph._types import Tensor
@@ -183,9 +182,7 @@ class Warner:
         """The host read a number of a type that losses have. Most are only printed."""
         if getattr(self._hushed, "depth", 0):
             return
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and sites.is_own_file(frame.f_code.co_filename):
-            frame = frame.f_back
+        frame = flags.reader(sites.is_own_file)
         place = frame and (frame.f_code, frame.f_lasti)
         self._note_read(frame)
         if not place or place in self._read_at:
@@ -197,12 +194,15 @@ class Warner:
                       "it may go on longer than here", _shown(*asked))
 
     def routed(self, routing: str) -> None:
-        """Rows were sent to a few of some columns, as tokens are to experts, by a choice that was not computed."""
+        """A few of each row's columns were chosen, as experts are for tokens, by values that were not computed.
+
+        Nothing tells a router's choice from the best labels of a sample, so the sentence is true of both.
+        """
+        what = "each row's few best of the columns (which expert gets which token, or the best labels) were never computed; "
         if routing == "worst":
-            self._say("which expert gets which token was never computed; the same few get all of them",
-                      "where sizes follow from it, this is the most")
+            self._say(what + "the same few get all of them", "where sizes follow from it, this is the most")
         else:
-            self._say("which expert gets which token was never computed; each gets as many", "--routing worst shows the most")
+            self._say(what + "each gets as many", "--routing worst shows the most where sizes follow from it")
 
     def fault(self, sentence: str) -> None:
         """Something counts as computed that was not, which a test looks for."""
