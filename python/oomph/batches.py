@@ -8,14 +8,14 @@ function. All other batches stay what they are, in their order.
 from __future__ import annotations
 
 import functools
-import heapq
+import itertools
 import random
 import sys
 import time
 import weakref
 
-from oomph import forked, hook
-from oomph.looking import attribute, is_mapping
+from oomph import forked, hook, longest
+from oomph.looking import is_mapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _SCAN_FIRST = 32
 """Samples that are looked at before a dataset counts as one whose samples are of one size."""
 _STEPS_BEFORE = 2
 """Optimizer steps before the batch: by then the optimizer's state is there, and the usual peak is known."""
-_MOST_LEAVES = 256
 PADDING_SAMPLERS = ("BatchSampler", "BatchSamplerShard")
 
 
@@ -42,12 +41,12 @@ class Batches:
     """Follows the batches of the loaders that a program trains on."""
 
     def __init__(
-        self, torch: Torch, record: Record, longest: bool = True, clock: Callable[[], float] = time.process_time
+        self, torch: Torch, record: Record, of_longest: bool = True, clock: Callable[[], float] = time.process_time
     ) -> None:
         self.torch = torch
         self.record = record
         self.clock = clock
-        self.wanted = longest
+        self.wanted = of_longest
         self.seen: dict[str, Any] | None = None
         """The least and the most elements of a batch, and their unit."""
         self.longest: dict[str, Any] | None = None
@@ -149,37 +148,53 @@ class Batches:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             return None
         indices = allowed(loader, sampler, len(dataset))
-        longest = self.longest_samples(dataset, indices, int(size))
-        if longest is None:
-            return None
-        fetch = getattr(dataset, "__getitems__", None)
-        samples = fetch(longest) if fetch is not None else [dataset[index] for index in longest]
-        batch = loader.collate_fn(samples)
-        if getattr(loader, "pin_memory", False) and not forked.is_away() and self.torch.cuda.is_available():
-            batch = sys.modules["torch.utils.data._utils.pin_memory"].pin_memory(batch)
-        return batch
-
-    def longest_samples(self, dataset: Any, indices: Sequence[int], count: int) -> list[int] | None:
-        """The indices of the `count` longest samples; None where samples are of one size or cannot be measured."""
-        lengths = hook.guarded(lengths_of_columns, dataset)
-        if lengths is not None:
-            found = [(lengths[index], index) for index in indices]
-        else:
-            found = self._scan(dataset, indices)
-        if not found or min(found)[0] == max(found)[0]:
-            return None
-        return [index for _, index in heapq.nlargest(count, found)]
-
-    def _scan(self, dataset, indices):
-        """Measure samples spread over a dataset, for a bounded time."""
-        end, guard = self.clock() + _SCAN_SECONDS, time.perf_counter() + _LONGEST_SCAN
-        found: list[tuple[int, int]] = []
-        for number, index in enumerate(_spread(indices)):
-            over = self.clock() > end or time.perf_counter() > guard
-            if number >= _SCAN_FIRST and (over or min(found)[0] == max(found)[0]):
+        end, best, most = self.clock() + _SCAN_SECONDS, None, 0
+        for number, chosen in enumerate(self.longest_samples(dataset, indices, int(size))):
+            if number and self.clock() > end:
                 break
-            found.append((extent(self.torch, dataset[index]), index))
-        return found
+            try:
+                batch = _collated(loader, dataset, chosen)
+            except Exception:
+                # Samples that cannot be read, or that a collate function does not take together.
+                continue
+            size_of_it = measured(self.torch, batch)[0]
+            if size_of_it > most:
+                best, most = batch, size_of_it
+        if best is not None and getattr(loader, "pin_memory", False) and not forked.is_away() and self.torch.cuda.is_available():
+            best = sys.modules["torch.utils.data._utils.pin_memory"].pin_memory(best)
+        return best
+
+    def longest_samples(self, dataset: Any, indices: Sequence[int], count: int) -> list[list[int]]:
+        """Indices of `count` samples each that may make the largest batch; none where samples are of one size."""
+        parts = hook.guarded(longest.columns, dataset)
+        if parts is not None:
+            return longest.candidates(
+                {name: [lengths[index] for index in indices] for name, lengths in parts.items()}, indices, count
+            )
+        scanned, looked = self._scan(dataset, indices)
+        return longest.candidates(scanned, looked, count)
+
+    def _scan(self, dataset: Any, indices: Sequence[int]) -> tuple[dict[str, list[int]], list[int]]:
+        """Measure samples spread over a dataset, for a bounded time: the lengths of their parts, and which they are."""
+        end, guard = self.clock() + _SCAN_SECONDS, time.perf_counter() + _LONGEST_SCAN
+        found: list[dict[str, int]] = []
+        looked: list[int] = []
+        alike = True
+        for number, index in enumerate(longest.spread(indices)):
+            over = self.clock() > end or time.perf_counter() > guard
+            if number >= _SCAN_FIRST and (over or alike):
+                break
+            found.append(longest.extents(self.torch, dataset[index]))
+            looked.append(index)
+            alike = alike and found[-1] == found[0]
+        names = dict.fromkeys(itertools.chain.from_iterable(found))
+        return {name: [one.get(name, 0) for one in found] for name in names}, looked
+
+
+def _collated(loader, dataset, indices):
+    """The batch that the loader makes of these samples."""
+    fetch = getattr(dataset, "__getitems__", None)
+    return loader.collate_fn(fetch(indices) if fetch is not None else [dataset[index] for index in indices])
 
 
 def _reference(loader):
@@ -204,70 +219,9 @@ def allowed(loader: Loader, sampler: Any, length: int) -> Sequence[int]:
     return range(length) if indices is None else [int(index) for index in indices]
 
 
-def _spread(indices):
-    """The indices in an order in which any first part of them is spread over all."""
-    count = len(indices)
-    step = max(1, int(count * 0.618))
-    while _common_divisor(step, count) != 1:
-        step += 1
-    for number in range(count):
-        yield indices[number * step % count]
-
-
-def _common_divisor(a, b):
-    while b:
-        a, b = b, a % b
-    return a
-
-
-def lengths_of_columns(dataset: Any) -> list[int] | None:
-    """The length of each sample of a `datasets.Dataset`, from its columns alone; None for any other dataset."""
-    names = getattr(dataset, "column_names", None)
-    if not names or not hasattr(dataset, "with_format"):
-        return None
-    import pyarrow
-    import pyarrow.compute
-
-    table = dataset.with_format("arrow")[:]
-    if "length" in names:
-        return table.column("length").to_pylist()
-    total = None
-    for name in names:
-        column = table.column(name)
-        kind = column.type
-        if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
-            lengths = pyarrow.compute.list_value_length(column)
-        elif pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
-            lengths = pyarrow.compute.binary_length(column)
-        else:
-            continue
-        lengths = pyarrow.compute.cast(pyarrow.compute.fill_null(lengths, 0), pyarrow.int64())
-        total = lengths if total is None else pyarrow.compute.add(total, lengths)
-    return total.to_pylist() if total is not None else None
-
-
-def extent(torch: Torch, sample: object) -> int:
-    """How large a sample is: the elements of its tensors, arrays, sequences and texts together."""
-    total = 0
-    for leaf in _leaves(torch, sample):
-        if isinstance(leaf, str):
-            total += len(leaf)
-        elif isinstance(leaf, (list, tuple)):
-            total += len(leaf)
-        elif isinstance(leaf, torch.Tensor):
-            total += leaf.numel()
-        else:
-            size = attribute(leaf, "size", 0)
-            if isinstance(size, tuple) and len(size) == 2:
-                # An image of PIL's.
-                size = size[0] * size[1]
-            total += int(size) if isinstance(size, int) else 0
-    return total
-
-
 def samples_of(torch: Torch, batch: Any) -> int:
     """How many samples a batch has: the length of its tensors; 0 where that is not seen."""
-    lengths = [leaf.shape[0] for leaf in _leaves(torch, batch) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    lengths = [leaf.shape[0] for leaf in longest.leaves(torch, batch) if isinstance(leaf, torch.Tensor) and leaf.dim()]
     return int(lengths[0]) if lengths else 0
 
 
@@ -280,7 +234,7 @@ def measured(torch: Torch, batch: Any) -> tuple[int, str, list[int] | None]:
     if tokens:
         shape = [int(length) for length in tokens[0].shape] if len(tokens) == 1 else None
         return sum(tensor.numel() for tensor in tokens), "tokens", shape
-    tensors = [leaf for leaf in _leaves(torch, batch) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in longest.leaves(torch, batch) if isinstance(leaf, torch.Tensor)]
     if not tensors:
         return 0, "elements", None
     largest = max(tensors, key=lambda tensor: tensor.numel())
@@ -291,25 +245,6 @@ def measured(torch: Torch, batch: Any) -> tuple[int, str, list[int] | None]:
 def _named(torch, batch):
     items = batch.items() if is_mapping(batch) else ()
     return [(name, value) for name, value in items if isinstance(name, str) and isinstance(value, torch.Tensor)]
-
-
-def _leaves(torch, value):
-    waiting = [value]
-    leaves: list[Any] = []
-    while waiting and len(leaves) < _MOST_LEAVES:
-        value = waiting.pop()
-        if isinstance(value, torch.Tensor) or isinstance(value, str):
-            leaves.append(value)
-        elif is_mapping(value):
-            waiting.extend(item for _, item in value.items())
-        elif isinstance(value, (list, tuple)):
-            if value and isinstance(value[0], (int, float)):
-                leaves.append(value)
-            else:
-                waiting.extend(value[:_MOST_LEAVES])
-        elif value is not None and not isinstance(value, (int, float, bool, bytes)):
-            leaves.append(value)
-    return leaves
 
 
 def _undisturbed(torch, function):

@@ -8,7 +8,7 @@ import weakref
 
 import support  # noqa: F401  (puts the package on the path)
 
-from oomph import batches
+from oomph import batches, longest
 
 try:
     import torch
@@ -131,6 +131,31 @@ class Loading(unittest.TestCase):
         loader = data.DataLoader(Texts(), batch_size=2, sampler=sampler, collate_fn=padded)
         self.assertEqual(self.batches.longest_batch(loader)["input_ids"].shape, (2, 9))
 
+    def test_what_the_collate_function_makes_of_samples_decides(self):
+        # Each is a prompt's length and those of its two answers. The third has the longest text, the second the most tokens.
+        sizes = [(3, 2, 2), (3, 8, 8), (1, 15, 1), (2, 3, 4)]
+
+        class Preferences:
+            def __len__(self):
+                return len(sizes)
+
+            def __getitem__(self, index):
+                return {name: [index] * size for name, size in zip(("prompt", "chosen", "rejected"), sizes[index])}
+
+        def paired(samples):
+            rows = [torch.tensor(one["prompt"] + one[name]) for name in ("chosen", "rejected") for one in samples]
+            return {"input_ids": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)}
+
+        def apart(samples):
+            names = "prompt", "chosen", "rejected"
+            rows = {name: [torch.tensor(one[name]) for one in samples] for name in names}
+            return {name + "_input_ids": torch.nn.utils.rnn.pad_sequence(rows[name], batch_first=True) for name in names}
+
+        one = self.batches.longest_batch(data.DataLoader(Preferences(), batch_size=1, collate_fn=paired))
+        self.assertEqual(one["input_ids"].shape, (2, 16))
+        both = self.batches.longest_batch(data.DataLoader(Preferences(), batch_size=2, collate_fn=apart))
+        self.assertEqual([tensor.shape[1] for tensor in both.values()], [3, 15, 8])
+
     def test_what_cannot_be_read_is_left_alone(self):
         def moody(samples):
             if len(samples) == 2 and samples[0]["input_ids"][0] == 6:
@@ -173,10 +198,11 @@ class Sizes(unittest.TestCase):
         except ImportError:
             self.skipTest("datasets is not installed")
         table = datasets.Dataset.from_dict({"input_ids": [[1] * n for n in LENGTHS], "id": list(range(len(LENGTHS)))})
-        self.assertEqual(batches.lengths_of_columns(table), LENGTHS)
-        self.assertEqual(batches.lengths_of_columns(table.select([6, 0])), [50, 3])
-        self.assertEqual(batches.lengths_of_columns(datasets.Dataset.from_dict({"text": ["ab", "abc"], "label": [1, 0]})), [2, 3])
-        self.assertIsNone(batches.lengths_of_columns(Texts()))
+        self.assertEqual(longest.columns(table), {"input_ids": LENGTHS})
+        self.assertEqual(longest.columns(table.select([6, 0])), {"input_ids": [50, 3]})
+        texts = datasets.Dataset.from_dict({"text": ["ab", "abc"], "label": [1, 0]})
+        self.assertEqual(longest.columns(texts), {"text": [2, 3]})
+        self.assertIsNone(longest.columns(Texts()))
 
     def test_a_search_is_bounded(self):
         now = [0.0]
@@ -190,7 +216,7 @@ class Sizes(unittest.TestCase):
                 return {"input_ids": torch.zeros(index % 7 + 1)}
 
         searching = batches.Batches(torch, Record(), clock=lambda: now[0])
-        self.assertEqual(len(searching.longest_samples(Slow(), range(10**9), 4)), 4)
+        self.assertEqual([len(one) for one in searching.longest_samples(Slow(), range(10**9), 4)], [4])
         self.assertLess(now[0], 2.1)
 
     def test_tokens_before_elements(self):

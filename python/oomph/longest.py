@@ -1,0 +1,143 @@
+"""Says which samples of a dataset may make the largest batch, by the lengths of their parts.
+
+What a batch takes is decided by its collate function: a preference's prompt is put before each of its two answers and all
+are padded to the longest; a pair of texts is padded each for itself. So the samples are not those of the largest sum
+alone. Whoever asks puts the candidates together as the program does, and takes the largest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+from oomph.looking import attribute, is_mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from oomph._types import Torch
+
+_MOST_LEAVES = 256
+_MOST_PARTS = 3
+"""Parts of a sample that are looked at in all their sums."""
+
+
+def candidates(parts: Mapping[str, Sequence[int]], indices: Sequence[int], count: int) -> list[list[int]]:
+    """Lists of `count` of the `indices`, the likeliest first; none where all samples are of one size.
+
+    `parts` has the lengths of each part, in the order of `indices`. The candidates are the longest of all parts together, of
+    each sum of some of them, and of each part in turn.
+    """
+    varying: list[Sequence[int]] = []
+    for lengths in parts.values():
+        # Marks beside tokens are as long as these.
+        if lengths and min(lengths) != max(lengths) and not any(lengths == other for other in varying):
+            varying.append(lengths)
+    if not varying:
+        return []
+    made = [_longest(varying, indices, count)]
+    if len(varying) == 1:
+        return made
+    varying = heapq.nlargest(_MOST_PARTS, varying, key=max)
+    singles = [_longest([one], indices, count) for one in varying]
+    in_turn = [index for same_rank in zip(*singles) for index in same_rank]
+    made.append(list(dict.fromkeys(in_turn))[:count])
+    for number in range(len(varying) - 1, 1, -1):
+        made.extend(_longest(some, indices, count) for some in itertools.combinations(varying, number))
+    made.extend(singles)
+    return [one for place, one in enumerate(made) if one not in made[:place]]
+
+
+def _longest(parts, indices, count):
+    found = zip(map(sum, zip(*parts)), indices)
+    return [index for _, index in heapq.nlargest(count, found)]
+
+
+def columns(dataset: object) -> dict[str, list[int]] | None:
+    """The lengths of the samples of a `datasets.Dataset`, by column, from its columns alone; None for any other dataset."""
+    names = getattr(dataset, "column_names", None)
+    if not names or not hasattr(dataset, "with_format"):
+        return None
+    import pyarrow
+    import pyarrow.compute
+
+    table = dataset.with_format("arrow")[:]
+    if "length" in names:
+        return {"length": table.column("length").to_pylist()}
+    found = {}
+    for name in names:
+        column = table.column(name)
+        kind = column.type
+        if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
+            lengths = pyarrow.compute.list_value_length(column)
+        elif pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
+            lengths = pyarrow.compute.binary_length(column)
+        else:
+            continue
+        found[name] = pyarrow.compute.fill_null(lengths, 0).to_pylist()
+    return found or None
+
+
+def extents(torch: Torch, sample: object) -> dict[str, int]:
+    """How large the parts of a sample are: the values of a mapping, the members of a tuple or list, or all of it."""
+    if is_mapping(sample):
+        return {str(name): extent(torch, part) for name, part in sample.items()}
+    if isinstance(sample, (tuple, list)) and not (sample and isinstance(sample[0], (int, float))):
+        return {str(place): extent(torch, part) for place, part in enumerate(sample[:_MOST_LEAVES])}
+    return {"": extent(torch, sample)}
+
+
+def extent(torch: Torch, sample: object) -> int:
+    """How large a sample is: the elements of its tensors, arrays, sequences and texts together."""
+    total = 0
+    for leaf in leaves(torch, sample):
+        if isinstance(leaf, str):
+            total += len(leaf)
+        elif isinstance(leaf, (list, tuple)):
+            total += len(leaf)
+        elif isinstance(leaf, torch.Tensor):
+            total += leaf.numel()
+        else:
+            size = attribute(leaf, "size", 0)
+            if isinstance(size, tuple) and len(size) == 2:
+                # An image of PIL's.
+                size = size[0] * size[1]
+            total += int(size) if isinstance(size, int) else 0
+    return total
+
+
+def leaves(torch: Torch, value: object) -> list[object]:
+    """What a sample or a batch is made of: tensors, texts, rows of numbers, and anything else that is no container."""
+    waiting = [value]
+    found: list[object] = []
+    while waiting and len(found) < _MOST_LEAVES:
+        value = waiting.pop()
+        if isinstance(value, torch.Tensor) or isinstance(value, str):
+            found.append(value)
+        elif is_mapping(value):
+            waiting.extend(item for _, item in value.items())
+        elif isinstance(value, (list, tuple)):
+            if value and isinstance(value[0], (int, float)):
+                found.append(value)
+            else:
+                waiting.extend(value[:_MOST_LEAVES])
+        elif value is not None and not isinstance(value, (int, float, bool, bytes)):
+            found.append(value)
+    return found
+
+
+def spread(indices: Sequence[int]) -> Iterator[int]:
+    """The indices in an order in which any first part of them is spread over all."""
+    count = len(indices)
+    step = max(1, int(count * 0.618))
+    while _common_divisor(step, count) != 1:
+        step += 1
+    for number in range(count):
+        yield indices[number * step % count]
+
+
+def _common_divisor(a, b):
+    while b:
+        a, b = b, a % b
+    return a
