@@ -7,6 +7,7 @@ allocator's observer and tested on stacks that were made by hand.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -55,8 +56,38 @@ def _roots():
         # A virtual environment runs the standard library of the interpreter it was made from.
         roots.add(os.path.dirname(os.path.abspath(os.__file__)) + os.sep)
         roots.add(os.path.dirname(os.path.realpath(os.__file__)) + os.sep)
+        roots.update(_elsewhere())
         _library_roots = tuple(roots)
     return _library_roots
+
+
+@functools.lru_cache(maxsize=1)
+def _elsewhere():
+    try:
+        own = sys.path[0], os.getcwd()
+    except (IndexError, OSError):
+        return ()
+    return tuple(_installed_elsewhere(sys.path, own))
+
+
+def _installed_elsewhere(folders: Iterable[str], own: Iterable[str]) -> list[str]:
+    """Those of `folders` into which an installer put packages (`pip install --target`): it leaves its records there.
+
+    A folder that holds one of `own`, where the program lies, is the program's, with its packages beside it.
+    """
+    places = [os.path.abspath(one) + os.sep for one in own]
+    found = []
+    for folder in folders:
+        root = os.path.abspath(folder) + os.sep
+        if not folder or any(place.startswith(root) for place in places):
+            continue
+        try:
+            if any(name.endswith(".dist-info") for name in os.listdir(root)):
+                found.append(root)
+        except OSError:
+            # An archive, or a folder that is not there.
+            continue
+    return found
 
 
 def is_user_file(filename: str) -> bool:
@@ -105,7 +136,7 @@ def is_library_file(filename: str) -> bool:
     if is_user_file(filename) or is_own_file(filename) or filename.startswith("<"):
         return False
     path = filename.replace("\\", "/")
-    if "/site-packages/" not in path and "/dist-packages/" not in path:
+    if "/site-packages/" not in path and "/dist-packages/" not in path and not os.path.abspath(path).startswith(_elsewhere()):
         return False
     return not any(part in path for part in _MACHINERY)
 

@@ -79,6 +79,15 @@ class Sites(unittest.TestCase):
             self.assertTrue(sites.is_user_file(name), name)
         self.assertTrue(sites.is_user_file("/tmp/ipykernel_123/456.py"))
 
+    def test_where_an_installer_left_its_records_packages_are(self):
+        with tempfile.TemporaryDirectory() as folder:
+            libs, bundle, plain = (os.path.join(folder, name) for name in ("libs", "bundle", "plain"))
+            for one in (os.path.join(libs, "a-1.0.dist-info"), os.path.join(bundle, "b-1.0.dist-info"), os.path.join(bundle, "app"), plain):
+                os.makedirs(one)
+            paths = ["", plain, bundle, libs, os.path.join(folder, "none.zip")]
+            self.assertEqual(sites._installed_elsewhere(paths, [os.path.join(bundle, "app"), plain]), [libs + os.sep])
+            self.assertEqual(sites._installed_elsewhere(paths, [bundle]), [libs + os.sep])
+
     def test_own_frames_are_not_shown(self):
         own = run(os.path.join(os.path.dirname(sites.__file__), "overlay_os.py"), "def open():\n    raise OSError\n")
         error = self.caught(run("/home/u/a.py", "def f():\n    open()\n", open=own["open"])["f"])
