@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 
-from oomph import forked, hook, longest
+from oomph import flags, forked, hook, longest, sites
 from oomph.looking import is_mapping
 
 TYPE_CHECKING = False
@@ -77,7 +77,7 @@ class Batches:
             loader = self.__dict__.get("_oomph_batches")
             if loader is None or not batches.trains():
                 return batch
-            changed = hook.guarded(batches.delivered, loader(), batch, _runs_ahead(sys._getframe(1)))
+            changed = hook.guarded(batches.delivered, loader(), batch, _runs_ahead())
             return batch if changed is None else changed
 
         iterator.__init__, iterator.__next__ = __init__, __next__
@@ -206,9 +206,11 @@ def _reference(loader):
     return weakref.ref(loader) if attribute(loader, "persistent_workers", False) else lambda: loader
 
 
-def _runs_ahead(frame):
+def _runs_ahead():
     """Say whether the batch is fetched by Accelerate's loader, which looks one batch ahead."""
-    return frame.f_code.co_filename.replace("\\", "/").endswith("/accelerate/data_loader.py")
+    # Others of the hook follow the loader as well, and may be between.
+    frame = flags.reader(sites.is_own_file)
+    return frame is not None and frame.f_code.co_filename.replace("\\", "/").endswith("/accelerate/data_loader.py")
 
 
 def allowed(loader: Loader, sampler: Any, length: int) -> Sequence[int]:

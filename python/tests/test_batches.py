@@ -8,7 +8,7 @@ import weakref
 
 import support  # noqa: F401  (puts the package on the path)
 
-from oomph import batches, longest
+from oomph import batches, hook, longest
 
 try:
     import torch
@@ -179,6 +179,11 @@ class Loading(unittest.TestCase):
             from accelerate.data_loader import prepare_data_loader
         except ImportError:
             self.skipTest("accelerate is not installed")
+        followed = data.dataloader._BaseDataLoaderIter.__next__
+        # Another part of the hook follows the loader, and is between.
+        around = {"plain": followed}
+        exec(compile("def follow(self):\n    return plain(self)\n", hook.__file__, "exec"), around)
+        data.dataloader._BaseDataLoaderIter.__next__ = around["follow"]
         order = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 6, 10]
         plain = data.DataLoader(Texts(), batch_size=2, sampler=order, collate_fn=padded)
         loader = prepare_data_loader(plain, put_on_device=False)
