@@ -11,7 +11,7 @@ import functools
 import weakref
 
 from oomph import hook
-from oomph.batches import PADDING_SAMPLERS, allowed, measured
+from oomph.batches import allowed, measured, takes_any_together
 from oomph.looking import is_mapping
 
 TYPE_CHECKING = False
@@ -110,7 +110,7 @@ def _lengths_drawn(torch, loader):
     """The size of a batch, and the sorted lengths of the samples that a loader draws from; 0 and None where not known."""
     sampler = getattr(loader, "batch_sampler", None)
     size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
-    if type(sampler).__name__ not in PADDING_SAMPLERS or not size:
+    if not takes_any_together(sampler) or not size:
         return 0, None
     lengths = lengths_of(torch, loader.dataset)
     if not lengths:

@@ -34,7 +34,6 @@ _SCAN_FIRST = 32
 """Samples that are looked at before a dataset counts as one whose samples are of one size."""
 _STEPS_BEFORE = 2
 """Optimizer steps before the batch: by then the optimizer's state is there, and the usual peak is known."""
-PADDING_SAMPLERS = ("BatchSampler", "BatchSamplerShard")
 
 
 class Batches:
@@ -141,8 +140,7 @@ class Batches:
         """A batch of the longest samples of a loader's dataset, or None where they are not to be had."""
         sampler = getattr(loader, "batch_sampler", None)
         size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
-        # A sampler that fits its batches to the lengths would never put the longest together.
-        if type(sampler).__name__ not in PADDING_SAMPLERS or not size:
+        if not takes_any_together(sampler) or not size:
             return None
         dataset = loader.dataset
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
@@ -211,6 +209,18 @@ def _runs_ahead():
     # Others of the hook follow the loader as well, and may be between.
     frame = flags.reader(sites.is_own_file)
     return frame is not None and frame.f_code.co_filename.replace("\\", "/").endswith("/accelerate/data_loader.py")
+
+
+def takes_any_together(sampler: object) -> bool:
+    """Say whether any samples can meet in a batch, as they do in PyTorch's own, in a subclass too that makes batches its way.
+
+    A sampler that fits its batches to the lengths would never put the longest together.
+    """
+    while type(sampler).__name__ == "BatchSamplerShard":
+        # Accelerate's, which deals out the batches of another.
+        sampler = getattr(sampler, "batch_sampler", None)
+    plain = sys.modules["torch.utils.data"].BatchSampler
+    return isinstance(sampler, plain) and type(sampler).__iter__ is plain.__iter__
 
 
 def allowed(loader: Loader, sampler: Any, length: int) -> Sequence[int]:

@@ -156,6 +156,19 @@ class Loading(unittest.TestCase):
         both = self.batches.longest_batch(data.DataLoader(Preferences(), batch_size=2, collate_fn=apart))
         self.assertEqual([tensor.shape[1] for tensor in both.values()], [3, 15, 8])
 
+    def test_a_sampler_is_known_by_how_it_makes_batches(self):
+        class Seeded(data.BatchSampler):
+            seed = 0
+
+        class Grouped(data.BatchSampler):
+            def __iter__(self):
+                return iter(sorted(super().__iter__(), key=len))
+
+        for kind, taken in ((Seeded, True), (Grouped, False)):
+            sampler = kind(data.SubsetRandomSampler(range(6)), 2, drop_last=False)
+            batch = self.batches.longest_batch(data.DataLoader(Texts(), batch_sampler=sampler, collate_fn=padded))
+            self.assertEqual(batch["input_ids"].shape if taken else batch, (2, 9) if taken else None)
+
     def test_what_cannot_be_read_is_left_alone(self):
         def moody(samples):
             if len(samples) == 2 and samples[0]["input_ids"][0] == 6:
