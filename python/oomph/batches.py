@@ -246,7 +246,7 @@ def measured(torch: Torch, batch: Any) -> tuple[int, str, list[int] | None]:
     if tokens:
         shape = [int(length) for length in tokens[0].shape] if len(tokens) == 1 else None
         return sum(tensor.numel() for tensor in tokens), "tokens", shape
-    tensors = [leaf for leaf in longest.leaves(torch, batch) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in longest.leaves(torch, batch, opened=True) if isinstance(leaf, torch.Tensor)]
     if not tensors:
         return 0, "elements", None
     largest = max(tensors, key=lambda tensor: tensor.numel())

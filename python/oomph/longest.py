@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import types
 
 from oomph.looking import attribute, is_mapping
 
@@ -91,7 +92,7 @@ def extents(torch: Torch, sample: object) -> dict[str, int]:
 def extent(torch: Torch, sample: object) -> int:
     """How large a sample is: the elements of its tensors, arrays, sequences and texts together."""
     total = 0
-    for leaf in leaves(torch, sample):
+    for leaf in leaves(torch, sample, opened=True):
         if isinstance(leaf, str):
             total += len(leaf)
         elif isinstance(leaf, (list, tuple)):
@@ -107,10 +108,14 @@ def extent(torch: Torch, sample: object) -> int:
     return total
 
 
-def leaves(torch: Torch, value: object) -> list[object]:
-    """What a sample or a batch is made of: tensors, texts, rows of numbers, and anything else that is no container."""
+def leaves(torch: Torch, value: object, opened: bool = False) -> list[object]:
+    """What a sample or a batch is made of: tensors, texts, rows of numbers, and anything else that is no container.
+
+    With `opened`, objects of other classes are containers too (a graph, the instances of an image), by their attributes.
+    """
     waiting = [value]
     found: list[object] = []
+    seen: set[int] = set()
     while waiting and len(found) < _MOST_LEAVES:
         value = waiting.pop()
         if isinstance(value, torch.Tensor) or isinstance(value, str):
@@ -123,8 +128,24 @@ def leaves(torch: Torch, value: object) -> list[object]:
             else:
                 waiting.extend(value[:_MOST_LEAVES])
         elif value is not None and not isinstance(value, (int, float, bool, bytes)):
-            found.append(value)
+            held = _held(torch, value) if opened and len(seen) < _MOST_LEAVES else None
+            if held is None:
+                found.append(value)
+            elif id(value) not in seen:
+                # They may refer to each other.
+                seen.add(id(value))
+                waiting.extend(held)
     return found
+
+
+def _held(torch, value):
+    """The attributes of an object; None where it has none, or says itself how large it is."""
+    if isinstance(value, (type, types.ModuleType, types.FunctionType, torch.nn.Module)):
+        return None
+    if isinstance(attribute(value, "size"), (int, tuple)):
+        return None
+    held = attribute(value, "__dict__")
+    return list(held.values()) if isinstance(held, dict) else None
 
 
 def spread(indices: Sequence[int]) -> Iterator[int]:

@@ -237,6 +237,20 @@ class Sizes(unittest.TestCase):
         self.assertEqual([len(one) for one in searching.longest_samples(Slow(), range(10**9), 4)], [4])
         self.assertLess(now[0], 2.1)
 
+    def test_objects_hold_the_tensors_of_a_batch(self):
+        class Store:
+            def __init__(self, owner, **tensors):
+                self.owner, self.tensors = owner, tensors
+
+        class Graph:
+            def __init__(self, nodes):
+                self.store = Store(self, x=torch.zeros(nodes, 8), edges=torch.zeros(2, nodes, dtype=torch.long))
+
+        self.assertEqual(batches.measured(torch, Graph(5))[:2], (40, "elements"))
+        self.assertEqual(longest.extent(torch, [Graph(5), Graph(2)]), 70)
+        # How many samples a graph of graphs has, its tensors do not say.
+        self.assertEqual(batches.samples_of(torch, Graph(5)), 0)
+
     def test_tokens_before_elements(self):
         batch = {"input_ids": torch.zeros(2, 8, dtype=torch.long), "pixel_values": torch.zeros(2, 3, 32, 32)}
         self.assertEqual(batches.measured(torch, batch), (16, "tokens", [2, 8]))
