@@ -12,9 +12,12 @@ import os
 import re
 import sys
 import sysconfig
+import tempfile
+import time
 
 from oomph import _protocol as protocol
 from oomph import module_path, notebook
+from oomph.looking import attribute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ _OOM_TEXTS = (
 _OOM_NAMES = ("OutOfMemoryError", "CUDAOutOfMemoryError")
 _OTHER_FRAMEWORKS = ("jax", "jaxlib", "tensorflow", "keras", "onnxruntime")
 """Frameworks whose errors are read by `oomph.frameworks`, which knows their pools."""
+_BEGAN = time.time()
 _library_roots: tuple[str, ...] | None = None
 
 
@@ -115,7 +119,26 @@ def is_user_file(filename: str) -> bool:
     # What TensorFlow makes of a function before it traces it.
     if os.path.basename(path).startswith("__autograph_generated_file"):
         return False
+    if path.startswith(_temporary()) and _is_generated(path):
+        return False
     return not path.startswith(_roots())
+
+
+@functools.lru_cache(maxsize=1)
+def _temporary():
+    return tuple({os.path.join(folder(tempfile.gettempdir()), "") for folder in (os.path.abspath, os.path.realpath)})
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_generated(path):
+    """Whether this is the file of a module and younger than the process: made to be run (layers of `torch_geometric`)."""
+    try:
+        if os.stat(path).st_mtime <= _BEGAN:
+            return False
+    except OSError:
+        # A notebook's cell has a name there, and no file.
+        return False
+    return any(attribute(module, "__file__") == path for module in list(sys.modules.values()))
 
 
 def is_own_file(filename: str) -> bool:

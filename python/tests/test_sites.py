@@ -88,6 +88,17 @@ class Sites(unittest.TestCase):
             self.assertEqual(sites._installed_elsewhere(paths, [os.path.join(bundle, "app"), plain]), [libs + os.sep])
             self.assertEqual(sites._installed_elsewhere(paths, [bundle]), [libs + os.sep])
 
+    def test_a_module_that_was_made_meanwhile_is_a_librarys(self):
+        with tempfile.TemporaryDirectory() as folder:
+            names = [os.path.join(folder, name) for name in ("layer.py", "train.py", "script.py")]
+            for name in names:
+                with open(name, "w") as file:
+                    file.write("pass\n")
+            os.utime(names[1], (1e9, 1e9))
+            modules = {"oomph_test_%d" % place: types.SimpleNamespace(__file__=name) for place, name in enumerate(names[:2])}
+            with unittest.mock.patch.dict(sys.modules, modules):
+                self.assertEqual([sites.is_user_file(name) for name in names], [False, True, True])
+
     def test_own_frames_are_not_shown(self):
         own = run(os.path.join(os.path.dirname(sites.__file__), "overlay_os.py"), "def open():\n    raise OSError\n")
         error = self.caught(run("/home/u/a.py", "def f():\n    open()\n", open=own["open"])["f"])
