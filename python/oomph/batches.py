@@ -32,6 +32,9 @@ _LONGEST_SCAN = 30.0
 """By the clock, where a disk or a network is waited for."""
 _SCAN_FIRST = 32
 """Samples that are looked at before a dataset counts as one whose samples are of one size."""
+_EPOCHS = 4
+_MOST_DRAWN = 1000
+"""Batches that are drawn to find a large one: those of a few epochs, and no more than this."""
 _STEPS_BEFORE = 2
 """Optimizer steps before the batch: by then the optimizer's state is there, and the usual peak is known."""
 
@@ -146,8 +149,13 @@ class Batches:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             return None
         indices = allowed(loader, sampler, len(dataset))
+        parts, looked = self._lengths(dataset, indices)
+        candidates = longest.candidates(parts, looked, int(size))
+        if candidates and self._joins(loader, dataset, candidates[0][0], looked[_shortest(parts)]):
+            batches = min(_MOST_DRAWN, _EPOCHS * len(indices) // int(size))
+            candidates = [longest.largest_drawn(parts, looked, int(size), batches)]
         end, best, most = self.clock() + _SCAN_SECONDS, None, 0
-        for number, chosen in enumerate(self.longest_samples(dataset, indices, int(size))):
+        for number, chosen in enumerate(candidates):
             if number and self.clock() > end:
                 break
             try:
@@ -162,15 +170,19 @@ class Batches:
             best = sys.modules["torch.utils.data._utils.pin_memory"].pin_memory(best)
         return best
 
-    def longest_samples(self, dataset: Any, indices: Sequence[int], count: int) -> list[list[int]]:
-        """Indices of `count` samples each that may make the largest batch; none where samples are of one size."""
+    def _joins(self, loader, dataset, long, short):
+        """Whether the collate function puts samples one behind the other, as it does graphs, instead of padding the short ones."""
+        one, other, both = (
+            measured(self.torch, _collated(loader, dataset, some))[0] for some in ([long], [short], [long, short])
+        )
+        return one > other and both == one + other
+
+    def _lengths(self, dataset: Any, indices: Sequence[int]) -> tuple[dict[str, list[int]], Sequence[int]]:
+        """The lengths of the parts of samples, and which samples these are."""
         parts = hook.guarded(longest.columns, dataset)
         if parts is not None:
-            return longest.candidates(
-                {name: [lengths[index] for index in indices] for name, lengths in parts.items()}, indices, count
-            )
-        scanned, looked = self._scan(dataset, indices)
-        return longest.candidates(scanned, looked, count)
+            return {name: [lengths[index] for index in indices] for name, lengths in parts.items()}, indices
+        return self._scan(dataset, indices)
 
     def _scan(self, dataset: Any, indices: Sequence[int]) -> tuple[dict[str, list[int]], list[int]]:
         """Measure samples spread over a dataset, for a bounded time: the lengths of their parts, and which they are."""
@@ -187,6 +199,11 @@ class Batches:
             alike = alike and found[-1] == found[0]
         names = dict.fromkeys(itertools.chain.from_iterable(found))
         return {name: [one.get(name, 0) for one in found] for name in names}, looked
+
+
+def _shortest(parts):
+    totals = [sum(lengths) for lengths in zip(*parts.values())]
+    return totals.index(min(totals))
 
 
 def _collated(loader, dataset, indices):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 import types
 
 from oomph.looking import attribute, is_mapping
@@ -48,6 +49,19 @@ def candidates(parts: Mapping[str, Sequence[int]], indices: Sequence[int], count
         made.extend(_longest(some, indices, count) for some in itertools.combinations(varying, number))
     made.extend(singles)
     return [one for place, one in enumerate(made) if one not in made[:place]]
+
+
+def largest_drawn(parts: Mapping[str, Sequence[int]], indices: Sequence[int], count: int, batches: int) -> list[int]:
+    """The largest of so many batches of `count` samples each, drawn by chance, by the sum of their lengths.
+
+    Where samples are joined and not padded, it takes all of the longest together to make the largest batch, and these do not
+    meet. The numbers are drawn apart from the program's.
+    """
+    totals = [sum(lengths) for lengths in zip(*parts.values())]
+    numbers = random.Random(0)
+    places, count = range(len(totals)), min(count, len(totals))
+    drawn = (numbers.sample(places, count) for _ in range(max(1, batches)))
+    return [indices[place] for place in max(drawn, key=lambda some: sum(totals[place] for place in some))]
 
 
 def _longest(parts, indices, count):

@@ -156,6 +156,19 @@ class Loading(unittest.TestCase):
         both = self.batches.longest_batch(data.DataLoader(Preferences(), batch_size=2, collate_fn=apart))
         self.assertEqual([tensor.shape[1] for tensor in both.values()], [3, 15, 8])
 
+    def test_samples_that_are_joined_are_drawn(self):
+        def joined(samples):
+            return {"input_ids": torch.cat([one["input_ids"] for one in samples]).unsqueeze(0)}
+
+        # With 12 samples in batches of 6, the largest of two batches by chance is not that of the six longest.
+        sizes = set()
+        for collate in (joined, padded):
+            batch = self.batches.longest_batch(data.DataLoader(Texts(), batch_size=6, collate_fn=collate))
+            sizes.add(batch["input_ids"].numel())
+        self.assertIn(6 * 50, sizes)
+        self.assertLess(min(sizes), sum(sorted(LENGTHS)[-6:]))
+        self.assertGreater(min(sizes), sum(LENGTHS) // 2)
+
     def test_a_sampler_is_known_by_how_it_makes_batches(self):
         class Seeded(data.BatchSampler):
             seed = 0
@@ -234,7 +247,8 @@ class Sizes(unittest.TestCase):
                 return {"input_ids": torch.zeros(index % 7 + 1)}
 
         searching = batches.Batches(torch, Record(), clock=lambda: now[0])
-        self.assertEqual([len(one) for one in searching.longest_samples(Slow(), range(10**9), 4)], [4])
+        parts, looked = searching._lengths(Slow(), range(10**9))
+        self.assertEqual([len(one) for one in longest.candidates(parts, looked, 4)], [4])
         self.assertLess(now[0], 2.1)
 
     def test_objects_hold_the_tensors_of_a_batch(self):
