@@ -65,8 +65,15 @@ def largest_drawn(parts: Mapping[str, Sequence[int]], indices: Sequence[int], co
 
 
 def _longest(parts, indices, count):
-    found = zip(map(sum, zip(*parts)), indices)
-    return [index for _, index in heapq.nlargest(count, found)]
+    found = list(zip(map(sum, zip(*parts)), indices))
+    chosen = heapq.nlargest(count, found)
+    length = chosen[0][0]
+    if count > 1 and chosen[-1][0] == length:
+        # Samples that are all of one length need no padding, and a model may do without the mask, and with less memory, than
+        # the batches take that have any.
+        shorter = [one for one in found if one[0] < length]
+        chosen[-1:] = [max(shorter)] if shorter else chosen[-1:]
+    return [index for _, index in chosen]
 
 
 def columns(dataset: object) -> dict[str, list[int]] | None:

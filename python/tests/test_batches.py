@@ -235,6 +235,10 @@ class Sizes(unittest.TestCase):
         self.assertEqual(longest.columns(texts), {"text": [2, 3]})
         self.assertIsNone(longest.columns(Texts()))
 
+    def test_the_longest_samples_are_padded_as_others_are(self):
+        self.assertEqual(longest.candidates({"text": [7, 9, 3, 9, 8, 9]}, range(6), 3), [[5, 3, 4]])
+        self.assertEqual(longest.candidates({"text": [7, 9, 3]}, range(3), 1), [[1]])
+
     def test_a_search_is_bounded(self):
         now = [0.0]
 
