@@ -180,6 +180,15 @@ class LibraryLines(unittest.TestCase):
         found = self.stack("/home/u/train.py", T + "nn/modules/module.py", T + "nn/modules/linear.py")
         self.assertEqual(found["file"], T + "nn/modules/linear.py")
 
+    def test_what_overrides_torch_for_a_subclass_says_nothing(self):
+        inner = lambda: sites.library_site_of_frame(sys._getframe(1))
+        override = "def __torch_function__():\n    return inner()\n"
+        inner = run("/v/site-packages/monai/data/meta_tensor.py", override, inner=inner)["__torch_function__"]
+        layer = "/v/site-packages/monai/networks/blocks/convolutions.py"
+        for name in (layer, "/home/u/train.py"):
+            inner = run(name, "def forward():\n    return inner()\n", inner=inner)["forward"]
+        self.assertEqual(inner()["file"], layer)
+
     def test_only_what_the_users_line_calls_counts(self):
         self.assertIsNone(self.stack("/v/site-packages/torchrun/main.py", "/home/u/train.py"))
         self.assertIsNone(self.stack("/home/u/train.py", T + "nn/modules/module.py"))
