@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
     from typing import Literal
 
-    from oomph._protocol import HookSite, Phase
+    from oomph._protocol import HookOom, HookSite, Phase
     from oomph._types import Model
     from oomph.module_path import Called
 
@@ -481,6 +481,15 @@ def where(grad_enabled: bool = True, trains: Callable[[Model], bool] | None = No
                 phase = phase or phase_of_stack(pairs(frame), grad_enabled, evaluates)
                 break
     return Place(phase or protocol.PHASE_OTHER, site, library, module)
+
+
+def passes_on(error: BaseException, refusal: HookOom | None) -> bool:
+    """Whether an error has the words of the allocator's refusal, as that of a library's operator may."""
+    if refusal is None:
+        return False
+    requested, refused = requested_of(message_of(error)), refusal["requested_bytes"]
+    # The words have two decimals.
+    return requested > 0 and abs(requested - refused) <= refused / 100
 
 
 def requested_of(message: str) -> int:

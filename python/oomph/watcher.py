@@ -378,7 +378,7 @@ class Watcher:
             site = sites.site_of_traceback(cause.__traceback__) or sites.site_of_traceback(error.__traceback__)
             self.record.refusal_was_raised()
             known = self.record.oom
-            from_allocator = type(cause).__name__ == "OutOfMemoryError"
+            from_allocator = type(cause).__name__ == "OutOfMemoryError" or sites.passes_on(cause, known)
             if known is None or known["fatal"] or not from_allocator:
                 # The allocator was not asked: the driver or a library ran out of memory itself.
                 fatal = self._oom_outside_allocator(cause)

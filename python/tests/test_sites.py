@@ -471,6 +471,18 @@ class Watching(support.RunCase):
         written = self.written(rec)
         self.assertEqual((written["oom"]["requested_bytes"], written["oom"]["fatal"]), (7 << 30, True))
 
+    def test_an_error_that_passes_on_the_allocators_words_is_the_allocators(self):
+        torch, rec, observer = self.observer()
+        torch.OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
+        observer.hear_errors()
+        observer.out_of_memory(0, 48 << 20, 0, 0)
+        rec.refusal = dict(rec.refusal, module="rpn")
+        error = RuntimeError("OutOfMemoryError: CUDA out of memory. Tried to allocate 48.00 MiB. (originally from)")
+        self.assertFalse(sites.passes_on(error, dict(rec.refusal, requested_bytes=50 << 20)))
+        observer.failed(error)
+        written = self.written(rec)["oom"]
+        self.assertEqual((written["fatal"], written["module"]), (True, "rpn"))
+
     def test_without_an_observer_the_errors_themselves_are_noted(self):
         torch, rec, observer = self.observer()
         torch.OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
