@@ -15,7 +15,7 @@ import time
 import weakref
 
 from oomph import flags, forked, hook, longest, sites
-from oomph.looking import is_mapping
+from oomph.looking import attribute, is_mapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

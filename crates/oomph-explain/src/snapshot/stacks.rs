@@ -155,7 +155,8 @@ fn read(frame: &Frame, strings: &Strings) -> FrameFacts {
         }
     }
     let closure = !torch && (name.contains("closure") || name == "training_step");
-    FrameFacts { signs, torch, library: torch || standard, closure }
+    // A tensor's override stands between PyTorch and the line that called it, and says nothing of what was asked.
+    FrameFacts { signs, torch, library: torch || standard || name == "__torch_function__", closure }
 }
 
 /// The part of the hook that runs the program's script in the interpreter's stead: the outermost frames of a dry run.
