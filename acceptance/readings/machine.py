@@ -41,6 +41,18 @@ PROGRAMS = [
     ("pynvml", "nvmlDeviceGetMemoryInfo, v2", 1,
      TAKE + "import pynvml as n\nn.nvmlInit()\nh = n.nvmlDeviceGetHandleByIndex(0)\nm = n.nvmlDeviceGetMemoryInfo(h, version=n.nvmlMemory_v2)\n"
      "print('TOLD', m.used >> 20, m.free >> 20, m.reserved)", "%d %d 0" % (USED, 12043 - USED)),
+    ("pynvml-processes", "nvmlDeviceGetComputeRunningProcesses", 2,
+     TAKE.replace("'cuda'", "'cuda:1'") + "import os, pynvml as n\nn.nvmlInit()\n"
+     "found = [n.nvmlDeviceGetComputeRunningProcesses(n.nvmlDeviceGetHandleByIndex(i)) for i in range(n.nvmlDeviceGetCount())]\n"
+     "print('TOLD', [[(p.pid == os.getpid(), p.usedGpuMemory >> 20) for p in one] for one in found])", "[[], [(True, %d)]]" % USED),
+    ("visible", "nvidia-smi and NVML list cards that CUDA_VISIBLE_DEVICES hides", 3,
+     "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '2'\n" + TAKE + "import pynvml as n, subprocess\nn.nvmlInit()\n"
+     "out = subprocess.check_output(['nvidia-smi', '--query-gpu=memory.used', '--format=csv,noheader,nounits'], text=True)\n"
+     "print('TOLD', torch.cuda.device_count(), n.nvmlDeviceGetCount(), out.split())", "1 3 ['0', '0', '%d']" % USED),
+    ("one-card", "nvidia-smi -i 1, and by its UUID", 2,
+     TAKE.replace("'cuda'", "'cuda:1'") + "import subprocess\n"
+     "def ask(card, field):\n    return subprocess.check_output(['nvidia-smi', '-i', card, '--query-gpu=' + field, '--format=csv,noheader'], text=True).strip()\n"
+     "print('TOLD', ask('1', 'memory.used'), ask(ask('0', 'uuid'), 'memory.used'))", "%d MiB 0 MiB" % USED),
     ("torch", "torch.cuda.mem_get_info, device_memory_used, utilization, memory_usage", 1,
      TAKE + "free, total = torch.cuda.mem_get_info()\n"
      "print('TOLD', free >> 20, total >> 20, torch.cuda.device_memory_used() >> 20, torch.cuda.utilization(), torch.cuda.memory_usage())",
