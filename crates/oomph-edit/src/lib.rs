@@ -55,5 +55,6 @@ pub use error::CannotPlace;
 pub use facts::{Amount, Facts, KeptAt, ModelFacts, With8Bits};
 pub use opt::{Opt, OptKind, Written};
 pub use program::Program;
+pub use recipes::shares::{Reweighed, reweighed};
 pub use recipes::{has_recipe, ids};
 pub use sizes::{Size, is_size};

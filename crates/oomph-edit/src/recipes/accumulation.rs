@@ -39,21 +39,21 @@ pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPla
 }
 
 /// One round of the training loop: what it does with a batch.
-struct Round<'a> {
+pub(super) struct Round<'a> {
     /// The loop.
-    node: Node<'a>,
+    pub(super) node: Node<'a>,
     /// The backward pass.
-    backward: Call<'a>,
+    pub(super) backward: Call<'a>,
     /// The statements of the loop.
-    statements: Vec<Node<'a>>,
+    pub(super) statements: Vec<Node<'a>>,
     /// The place of the backward pass among them.
-    middle: usize,
+    pub(super) middle: usize,
     /// What the loop counts its steps in, and the place of the statement that does so.
     counter: Option<(String, usize)>,
 }
 
 impl<'a> Round<'a> {
-    fn of(program: &'a Program) -> Result<Self, CannotPlace> {
+    pub(super) fn of(program: &'a Program) -> Result<Self, CannotPlace> {
         let passes = passes(program);
         let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else {
             return cannot("the training loop could not be identified");
@@ -126,7 +126,7 @@ impl<'a> Round<'a> {
 
 /// Whether a statement is a part of the optimizer's step: the step itself, what clips or scales for it, and what zeroes
 /// the gradients.
-fn is_of_the_step(at: At<'_>) -> bool {
+pub(super) fn is_of_the_step(at: At<'_>) -> bool {
     let is = |call: Call<'_>| {
         matches!(
             call.name(),
@@ -144,18 +144,23 @@ fn steps(at: At<'_>) -> bool {
     })
 }
 
-/// The loss of a part counts for its share.
-fn divided(backward: &Call<'_>, by: u64) -> Result<Edit, CannotPlace> {
+/// What the backward pass begins with.
+pub(super) fn loss_of<'a>(backward: &Call<'a>) -> Option<Node<'a>> {
     let (at, source) = (backward.at, backward.at.source);
-    let part = match backward.object().filter(|_| backward.name() == "backward") {
+    match backward.object().filter(|_| backward.name() == "backward") {
         Some(object) => match Call::of(at.with(object)).filter(|call| call.name() == "scale") {
             Some(scale) => scale.positional().first().copied(),
             None if source.of(object).contains("accelerator") => backward.positional().first().copied(),
             None => Some(object),
         },
         None => backward.positional().first().copied(),
-    };
-    let Some(part) = part else { return cannot("the loss was not found") };
+    }
+}
+
+/// The loss of a part counts for its share.
+fn divided(backward: &Call<'_>, by: u64) -> Result<Edit, CannotPlace> {
+    let source = backward.at.source;
+    let Some(part) = loss_of(backward) else { return cannot("the loss was not found") };
     let text = source.of(part);
     let simple = matches!(part.kind(), "identifier" | "attribute" | "call" | "subscript");
     let text = if simple { text.to_owned() } else { format!("({text})") };

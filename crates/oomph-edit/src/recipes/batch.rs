@@ -15,7 +15,7 @@ use crate::source::{At, around, function_of, within};
 use crate::trainers;
 
 use super::accumulation::accumulate;
-use super::{cannot, own, trainer};
+use super::{cannot, cut, own, trainer};
 
 /// Where the batch of training is written.
 pub(super) enum Batch<'a> {
@@ -43,6 +43,14 @@ pub fn micro_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     }
     if trainers::steps_by_hand(draft.program) {
         return cannot("the module steps its optimizers itself, so the Trainer does not accumulate");
+    }
+    let accumulates = own::accumulation(draft).is_some()
+        || own::accumulation_constant(draft).is_some()
+        || modulus(draft.program).is_some()
+        || accelerated(draft.program).is_some()
+        || trainers::lightning(draft.program).is_some();
+    if !accumulates && cut::cut(draft, by).is_ok() {
+        return Ok(());
     }
     let old = divide(draft, by)?;
     let by = old.div_ceil(old.div_ceil(by));

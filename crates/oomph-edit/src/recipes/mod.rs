@@ -5,6 +5,7 @@ mod adapters;
 mod batch;
 mod checkpointing;
 mod contrast;
+mod cut;
 mod evaluation;
 mod frameworks;
 mod graphs;
@@ -15,6 +16,7 @@ mod optimizers;
 pub(crate) mod own;
 mod parallel;
 mod precision;
+pub(crate) mod shares;
 mod trainer;
 mod weights;
 

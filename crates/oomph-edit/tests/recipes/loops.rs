@@ -4,29 +4,106 @@ use super::*;
 
 #[test]
 fn a_plain_loop_accumulates() {
+    let carried = LOOP.replace("loss = criterion(model(x.cuda()), y.cuda())", CARRIED);
+    let lines = changed(&program(&carried, &[]), "micro-batch", &plain());
+    for line in [
+        "-BATCH = 32",
+        "+BATCH = 16",
+        "+for step, (x, y) in enumerate(loader):",
+        "+    if step % 2 == 0:",
+        "+        opt.zero_grad()",
+        "+    (loss / 2).backward()",
+        "+    if (step + 1) % 2 == 0 or step + 1 == len(loader):",
+        "+        opt.step()  # update",
+    ] {
+        assert!(lines.iter().any(|found| found == line), "{line} is not in {lines:#?}");
+    }
+}
+
+/// A state that one batch hands to the next keeps a batch from being cut.
+const CARRIED: &str = "out, state = model(x.cuda(), state)\n    loss = criterion(out, y.cuda())";
+
+#[test]
+fn a_batch_is_cut_within_the_loop_and_what_surrounds_the_gradient_runs_once() {
+    let lines = changed(&program(LOOP, &[]), "micro-batch", &plain());
+    let from = lines.iter().position(|line| line.starts_with('-')).unwrap();
     assert_eq!(
-        changed(&program(LOOP, &[]), "micro-batch", &plain()),
+        lines[from..],
         [
-            "-BATCH = 32",
-            "+BATCH = 16",
-            "-for x, y in loader:",
-            "-    opt.zero_grad()",
-            "+for step, (x, y) in enumerate(loader):",
-            "+    if step % 2 == 0:",
-            "+        opt.zero_grad()",
+            "-    loss = criterion(model(x.cuda()), y.cuda())",
             "-    loss.backward()",
-            "-    opt.step()  # update",
-            "+    (loss / 2).backward()",
-            "+    if (step + 1) % 2 == 0 or step + 1 == len(loader):",
-            "+        opt.step()  # update",
+            "+    for (x, y), share in micro_batches((x, y), 2):",
+            "+        loss = criterion(model(x.cuda()), y.cuda())",
+            "+        loss = loss * share",
+            "+        loss.backward()",
+        ]
+    );
+    assert!(lines.contains(&"+def micro_batches(batch, count):".to_owned()), "{lines:#?}");
+}
+
+#[test]
+fn what_is_used_after_the_backward_pass_is_that_of_the_whole_batch() {
+    let text = LOOP
+        .replace(
+            "loss = criterion(model(x.cuda()), y.cuda())",
+            "seen += 1\n    out = model(x.cuda())\n    part = f(out)\n    loss = criterion(out, y.cuda()) + part",
+        )
+        .replace(
+            "# update\n",
+            "# update\n    hits += (out.argmax(1) == y).sum()\n    print(loss.item(), part.item())\n",
+        );
+    let lines = changed(&program(&text, &[]), "micro-batch", &plain());
+    let from = lines.iter().position(|line| line.starts_with('-')).unwrap();
+    assert_eq!(
+        lines[from..],
+        [
+            "-    out = model(x.cuda())",
+            "-    part = f(out)",
+            "-    loss = criterion(out, y.cuda()) + part",
+            "-    loss.backward()",
+            "+    whole_batch = y",
+            "+    whole_loss = 0.0",
+            "+    whole_out = []",
+            "+    whole_part = 0.0",
+            "+    for (x, y), share in micro_batches((x, y), 2):",
+            "+        out = model(x.cuda())",
+            "+        part = f(out)",
+            "+        loss = criterion(out, y.cuda()) + part",
+            "+        loss = loss * share",
+            "+        loss.backward()",
+            "+        whole_loss += loss.detach()",
+            "+        whole_out.append(out.detach())",
+            "+        whole_part += part.detach() * share",
+            "+    y = whole_batch",
+            "+    loss = whole_loss",
+            "+    out = torch.cat(whole_out)",
+            "+    part = whole_part",
         ]
     );
 }
 
 #[test]
+fn a_part_may_have_the_share_of_its_labels_or_of_its_weights() {
+    let text =
+        LOOP.replace("for x, y", "criterion = nn.CrossEntropyLoss(weight=w)\nfor x, y").replace("y.cuda())", "y)");
+    let placed = placed(&program(&text, &[]), "micro-batch", &plain()).unwrap();
+    let text = placed.program.text(std::path::Path::new("/p/train.py")).unwrap();
+    let shares = oomph_edit::reweighed(text);
+    let weights = shares.first().unwrap();
+    assert_eq!(weights.share, "the weights of its classes");
+    assert!(
+        weights.text.contains("micro_batches((x, y), 2, lambda part: criterion.weight[part[1]].sum()):"),
+        "{}",
+        weights.text
+    );
+    assert!(weights.text.contains("def micro_batches(batch, count, amount):"), "{}", weights.text);
+    assert!(shares.iter().any(|share| share.share == "a loss that sums"), "{shares:#?}");
+}
+
+#[test]
 fn what_counts_steps_counts_those_of_the_optimizer() {
     let text = "loader = DataLoader(d, batch_size=32)\nopt = torch.optim.SGD(m.parameters(), lr=1)\nglobal_step = 0\n\
-                seen = 0\nfor x in loader:\n    loss = m(x)\n    loss.backward()\n    opt.step()\n    \
+                seen = 0\nfor x in loader:\n    loss, state = m(x, state)\n    loss.backward()\n    opt.step()\n    \
                 opt.zero_grad()\n    seen += 1\n    global_step += 1\n    if global_step >= 100:\n        break\n    \
                 if global_step % 10 == 0:\n        print(global_step, loss.item())\nprint(total / seen)\n";
     let edited = changed(&program(text, &[]), "micro-batch", &plain()).join("\n");
@@ -46,7 +123,7 @@ fn a_loop_that_ends_by_its_counter_goes_over_as_many_samples() {
     let text = |condition: &str| {
         format!(
             "loader = DataLoader(d, batch_size=32)\nopt = torch.optim.SGD(m.parameters(), lr=1)\n\
-             for i, x in enumerate(loader):\n    if {condition}:\n        break\n    loss = m(x)\n    \
+             for i, x in enumerate(loader):\n    if {condition}:\n        break\n    loss, state = m(x, state)\n    \
              loss.backward()\n    opt.step()\n    opt.zero_grad()\n"
         )
     };
@@ -120,6 +197,7 @@ fn a_schedule_that_counts_batches_counts_the_steps_that_are_left() {
                  other = get_cosine_schedule_with_warmup(opt, int(0.1 * total), num_training_steps=total)\n\
                  for x, y in tqdm(loader):",
         )
+        .replace("loss = criterion(model(x.cuda()), y.cuda())", CARRIED)
         .replace("# update\n", "# update\n    sched.step()\n    print(len(loader))\n");
     let lines = changed(&program(&text, &[]), "micro-batch", &plain());
     for line in [
@@ -271,7 +349,7 @@ fn where_the_place_is_not_certain_nothing_is_edited() {
 #[test]
 fn a_loop_that_counts_from_one_accumulates() {
     let text = "loader = DataLoader(d, batch_size=32)\nopt = torch.optim.SGD(m.parameters(), lr=1)\n\
-                for step, x in enumerate(loader, start=1):\n    opt.zero_grad()\n    loss = m(x)\n    \
+                for step, x in enumerate(loader, start=1):\n    opt.zero_grad()\n    loss, state = m(x, state)\n    \
                 loss.backward()\n    opt.step()\n";
     let changed = changed(&program(text, &[]), "micro-batch", &plain());
     assert!(changed.contains(&"+    if step % 2 == 1:".to_owned()), "{changed:?}");
