@@ -13,6 +13,8 @@ PATH_READY: Final = "ready"
 PATH_LOOPS: Final = "loops"
 PATH_REPORT_END: Final = ".json"
 PATH_NAMES_END: Final = ".names.json"
+PATH_COMPARED_END: Final = ".compared.json"
+PATH_NUMBERS_END: Final = ".numbers"
 PATH_SNAPSHOT_END: Final = ".snapshot.pickle"
 PATH_CRASH_END: Final = ".crash"
 PATH_DEVICE: Final = "device"
@@ -43,6 +45,7 @@ PATH_LEAVE_AT: Final = "leave-at"
 SCHEMA_HOOK_CONFIG: Final = "oomph.hook-config/1"
 SCHEMA_HOOK_REPORT: Final = "oomph.hook-report/1"
 SCHEMA_NAMES: Final = "oomph.names/1"
+SCHEMA_COMPARED: Final = "oomph.compared/1"
 SCHEMA_DEVICE_ACTIVITY: Final = "oomph.device-activity/1"
 SCHEMA_DEVICE_REFUSAL: Final = "oomph.device-refusal/1"
 SCHEMA_JOURNAL: Final = "oomph.journal/1"
@@ -154,6 +157,81 @@ CodePlace = TypedDict(
         "function": "Union[str, None]",
         "module": "str",
         "offset": "int",
+    },
+)
+
+Compare = TypedDict(
+    "Compare",
+    {
+        "divide": "int",
+        "fewer_blocks": "bool",
+        "perturbed": "bool",
+        "samples": "List[int]",
+        "seed": "int",
+        "steps": "int",
+        "still": "bool",
+        "whole_precision": "bool",
+    },
+)
+
+Compared = TypedDict(
+    "Compared",
+    {
+        "blocks": "List[ComparedBlocks]",
+        "draws": "int",
+        "ended": "bool",
+        "kept": "List[ComparedValue]",
+        "loaders": "List[ComparedLoader]",
+        "printed": "List[str]",
+        "schema": "ComparedSchema",
+        "steps": "List[ComparedStep]",
+        "uncomputed": "List[str]",
+    },
+)
+
+ComparedBlocks = TypedDict(
+    "ComparedBlocks",
+    {
+        "count": "int",
+        "name": "str",
+    },
+)
+
+ComparedLoader = TypedDict(
+    "ComparedLoader",
+    {
+        "batch": "int",
+        "samples": "int",
+    },
+)
+
+ComparedPiece = TypedDict(
+    "ComparedPiece",
+    {
+        "at": "int",
+        "count": "int",
+        "norm": "Union[float, None]",
+        "noted": "int",
+    },
+)
+
+ComparedSchema = Literal["oomph.compared/1"]
+
+ComparedStep = TypedDict(
+    "ComparedStep",
+    {
+        "gradients": "List[ComparedPiece]",
+        "optimizer": "int",
+        "rates": "List[float]",
+        "weights": "List[ComparedPiece]",
+    },
+)
+
+ComparedValue = TypedDict(
+    "ComparedValue",
+    {
+        "name": "str",
+        "piece": "ComparedPiece",
     },
 )
 
@@ -312,6 +390,7 @@ HookConfig = TypedDict(
         "allow_writes": "bool",
         "batches": "NotRequired[Batches]",
         "bytecode": "NotRequired[Union[str, None]]",
+        "compare": "NotRequired[Union[Compare, None]]",
         "edited": "NotRequired[Dict[str, str]]",
         "follow": "NotRequired[bool]",
         "guard": "NotRequired[Union[Guard, None]]",

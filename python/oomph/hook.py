@@ -40,6 +40,7 @@ _DEFAULTS: HookConfig = {
     "guard": None,
     "reads": False,
     "bytecode": None,
+    "compare": None,
 }
 
 config: HookConfig = _DEFAULTS.copy()
@@ -494,6 +495,8 @@ def _torch_imported(torch):
         from oomph import savers
 
         guarded(savers.install_torch, torch)
+    if config["compare"] is not None:
+        needed(_install_comparing, torch, config["compare"])
     if config["values"] != "off":
         needed(_install_values, torch, rec)
     guarded(_install_guard, torch, rec)
@@ -508,6 +511,12 @@ def _torch_imported(torch):
             guarded(_moments.on_optimizer, seen.made)
     if config["remedies"]:
         guarded(_install_remedies, rec)
+
+
+def _install_comparing(torch, wanted):
+    from oomph import comparing
+
+    comparing.install(torch, wanted)
 
 
 def _install_crashes():

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use oomph_protocol::compared::Compared;
 use oomph_protocol::device::{Activity, Refusal};
 use oomph_protocol::{Document, ReadError, paths};
 
@@ -207,6 +208,19 @@ impl RunFolder {
                 Some(HookHistory { pid, names: names.is_file().then_some(names), snapshot })
             })
             .collect()
+    }
+
+    /// What the training computed, where that was recorded: of the process that made most steps, or else of the one that
+    /// printed most.
+    pub fn compared(&self) -> Option<(Compared, Vec<f64>)> {
+        let found = self.hook_files().filter_map(|path| {
+            let pid = paths::process_of(&path, paths::COMPARED_END)?;
+            let numbers = paths::of_process(&self.main.path, paths::HOOK, pid, paths::NUMBERS_END);
+            let numbers = fs::read(numbers).ok()?;
+            let numbers = numbers.as_chunks().0.iter().map(|bytes| f64::from_ne_bytes(*bytes)).collect();
+            Some((read::<Compared>(&path).ok()?, numbers))
+        });
+        found.max_by_key(|(compared, _)| (compared.steps.len(), compared.printed.len()))
     }
 
     /// What the virtual GPU counted of each process's memory calls. A process that was killed left nothing.
@@ -420,6 +434,7 @@ pub(crate) mod tests {
             guard: None,
             reads: false,
             bytecode: None,
+            compare: None,
         }
     }
 

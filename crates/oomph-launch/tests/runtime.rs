@@ -70,6 +70,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             guard: None,
             reads: false,
             bytecode: None,
+            compare: None,
         };
         let run = RunFolder::create(&config).unwrap();
         let outcome = Launch::new("/usr/bin/env")

@@ -6,7 +6,7 @@
 //! - [`paths`]: where those files are;
 //! - [`Schema`]: the name and version that each document carries, and who can read whom;
 //! - [`Phase`], [`Owner`], [`Stopped`], [`RemedyState`], [`Verdict`] and others: the words that documents use;
-//! - [`hook`], [`names`], [`device`], [`device_log`] and [`journal`]: the documents themselves;
+//! - [`hook`], [`names`], [`compared`], [`device`], [`device_log`] and [`journal`]: the documents themselves;
 //! - [`strict`]: reading that accepts no unknown and no missing field, for tests of whoever writes them.
 //!
 //! With the feature `schema` it also writes the JSON Schemas in `schemas/` and the Python module
@@ -41,6 +41,8 @@ mod version;
 
 pub mod calls;
 #[cfg(feature = "documents")]
+pub mod compared;
+#[cfg(feature = "documents")]
 pub mod device;
 pub mod device_log;
 #[cfg(feature = "documents")]
@@ -65,7 +67,7 @@ pub mod work;
 #[cfg(feature = "documents")]
 pub use serde as __serde;
 pub use version::{ALL as SCHEMAS, Mismatch, Schema};
-pub use version::{DEVICE_ACTIVITY, DEVICE_LOG, DEVICE_REFUSAL, HOOK_CONFIG, HOOK_REPORT, JOURNAL, NAMES};
+pub use version::{COMPARED, DEVICE_ACTIVITY, DEVICE_LOG, DEVICE_REFUSAL, HOOK_CONFIG, HOOK_REPORT, JOURNAL, NAMES};
 #[cfg(feature = "documents")]
 pub use version::{Document, ReadError, read};
 #[cfg(feature = "documents")]

@@ -33,6 +33,10 @@ names! {
     REPORT_END = ".json";
     /// Ends the name of what the hook knows of a recording's blocks, next to the recording.
     NAMES_END = ".names.json";
+    /// Ends the name of what a training computed, for a comparison.
+    COMPARED_END = ".compared.json";
+    /// Ends the name of the numbers of it.
+    NUMBERS_END = ".numbers";
     /// Ends the name of PyTorch's own snapshot.
     SNAPSHOT_END = ".snapshot.pickle";
     /// Ends the name of what Python's `faulthandler` writes where a signal ends a process.

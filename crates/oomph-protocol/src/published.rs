@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
+use crate::compared::Compared;
 use crate::device::{Activity, Refusal};
 use crate::hook::{HookConfig, HookReport};
 use crate::journal::JournalLine;
@@ -63,7 +64,7 @@ pub fn documents() -> Vec<(Schema, Value)> {
     fn of<T: Document + JsonSchema>() -> (Schema, Value) {
         (T::SCHEMA, strict(schema_of::<T>(T::SCHEMA.text)))
     }
-    vec![of::<HookConfig>(), of::<HookReport>(), of::<Names>(), of::<Activity>(), of::<Refusal>()]
+    vec![of::<HookConfig>(), of::<HookReport>(), of::<Names>(), of::<Compared>(), of::<Activity>(), of::<Refusal>()]
 }
 
 /// The schema of a journal's line. It is not strict: journals are kept, and read by later releases and by others.

@@ -89,6 +89,8 @@ schemas! {
     HOOK_REPORT = "oomph.hook-report" / 1;
     /// `hook/PID.names.json`: what the hook knows of the blocks of a recording.
     NAMES = "oomph.names" / 1;
+    /// `hook/PID.compared.json`: what a training computed.
+    COMPARED = "oomph.compared" / 1;
     /// `device/PID.json`: the memory calls of one process.
     DEVICE_ACTIVITY = "oomph.device-activity" / 1;
     /// `device/PID.refused.json`: the last allocation that a card refused to a process.

@@ -56,6 +56,11 @@ def prepare() -> None:
         _installed.prepare()
 
 
+def session() -> _Session | None:
+    """What computes in this process."""
+    return _installed
+
+
 class _Session:
     """The kernels of one process, and the threads that use them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oomph.comparing import drawing
 from oomph.values.memory import HostMemory, OneThread
 from oomph.values.operations import Variants
 
@@ -128,7 +129,11 @@ class Arithmetic:
         for name, value in kwargs.items():
             if name != "pin_memory":
                 host_kwargs[name] = self.host(value, widen, shadows)
-        if operation.has_generator and len(args) < len(operation.arguments):
+        draws = drawing.current() if operation.has_generator or operation.seeded else None
+        if draws is not None:
+            asked = next((one for one in (*args, *kwargs.values()) if isinstance(one, self.torch.Generator)), None)
+            result = draws.draw(operation, host_args, host_kwargs, operation.host_call, asked)
+        elif operation.has_generator and len(args) < len(operation.arguments):
             given = any(isinstance(one, self.torch.Generator) for one in host_args)
             if host_kwargs.get("generator") is None and not given:
                 host_kwargs["generator"] = self._generator

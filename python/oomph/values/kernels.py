@@ -24,6 +24,7 @@ from oomph.values.operations import (
     OVERWRITES_PARTS,
     POSITIONS,
     PRIVATE,
+    UNSCALING,
     UNTOUCHED,
     UNTOUCHED_PREFIXES,
     ZEROS,
@@ -68,7 +69,7 @@ class Kernels:
         self.warn = warn
         self.routing = routing
         self.unknown_sizes = unknown_sizes
-        everything = mode == "all-host"
+        everything = self.everything = mode == "all-host"
         self.limit = (1 << 62) if everything else SMALL
         self.limit_bytes = (1 << 62) if everything else SMALL_BYTES
         self.copied_bytes = SMALL_BYTES
@@ -97,6 +98,8 @@ class Kernels:
         self.copied_quickly: dict[str, Any] = {}
         # The registrations last as long as these objects.
         self._libraries: dict[str, Any] = {}
+        #: Operations whose results were to be computed and were not.
+        self.left_out: set[str] = set()
         self._others: set[str] = set()
 
     def forked(self) -> None:
@@ -220,6 +223,8 @@ class Kernels:
         maker = dynamic.function_for(name[6:])
         if maker is not None:
             return self._special(maker, self.operation(name))
+        if base == UNSCALING and self.everything:
+            return self._generic(name)
         if base in UNTOUCHED or base.startswith(UNTOUCHED_PREFIXES):
             return None
         if base in OPENED:
@@ -448,6 +453,8 @@ class Kernels:
         if large and operation.base in ("all", "any") and self.standins.of_finite(args, outs):
             return out
         if large or not operation.computed or operation.failures > 8:
+            if not large:
+                self.left_out.add(operation.base)
             self.standins.leave(operation, args, kwargs, outs)
             return out
         if not tensors and operation.mutated:
@@ -467,6 +474,7 @@ class Kernels:
         except Exception as error:
             # The operation has succeeded on the card. What the CPU cannot do is noted, and its value counts as unknown.
             self.arithmetic.note_failure(operation, error)
+            self.left_out.add(operation.base)
             self.standins.leave(operation, args, kwargs, outs)
             return out
         if written:

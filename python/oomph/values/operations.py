@@ -19,6 +19,8 @@ UNTOUCHED = {
     "requires_grad_", "retain_grad", "_backward", "_has_same_storage_numel", "dense_dim", "sparse_dim", "_dimI", "_dimV",
     "_print", "_cslt_sparse_mm_search", "_async_error", "_amp_foreach_non_finite_check_and_unscale_",
 }
+#: Of these the one that changes gradients, which have values only where everything is computed.
+UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"
 UNTOUCHED_PREFIXES = ("_nested_", "_sparse", "sparse_", "_jagged", "_padded_dense", "sym_", "_to_sparse", "to_sparse",
                       "_cuda_", "mkldnn", "_mkldnn", "quantize", "_quantize", "q_", "miopen", "_mps", "_assert")
 #: Operations whose CPU form differs or does not exist: their results are unknown.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::compared::Compare;
 use crate::work::Counted;
 use crate::{Document, LimitScales, Phase, RemedyState, Schema, Stopped};
 
@@ -91,6 +92,9 @@ pub struct HookConfig {
     /// Where Python keeps the bytecode of libraries that were installed without; `None` to compile them in each process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytecode: Option<PathBuf>,
+    /// What is recorded of the training for a comparison; `None` in every other run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compare: Option<Compare>,
 }
 
 impl Document for HookConfig {
@@ -567,6 +571,7 @@ mod tests {
             guard: None,
             reads: false,
             bytecode: None,
+            compare: None,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),
