@@ -145,6 +145,10 @@ pub struct FixRow {
     pub room_bytes: Option<u64>,
     /// What happens to the result.
     pub result: ResultChange,
+    /// What was found by running it with real numbers next to the program; `null` where that was not asked for, or where it is meant
+    /// to compute something else.
+    #[serde(default)]
+    pub comparison: Option<Comparison>,
     /// What it is said to cost in time elsewhere, in words.
     pub time_cost: String,
     /// How much longer a step takes than before, for the same samples, computed from what both compute and move; `null` where
@@ -192,6 +196,47 @@ pub enum ResultChange {
     Approximate,
     /// Another result.
     Changed,
+    /// The same but for the order in which random numbers are drawn.
+    SameInDistribution,
+    /// The same by its kind, which was not compared with the program in numbers.
+    NotCompared,
+}
+
+/// What the program and the changed program computed, run with real numbers on the host's processor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Comparison {
+    /// What was found.
+    pub outcome: Compared,
+    /// The largest relative difference: of the gradients of a step, or of what the program held; `null` where nothing was compared,
+    /// or where it is no number.
+    pub difference: Option<f64>,
+    /// The largest that a change in the last digit of the weights makes in the unmodified program, where that was run.
+    pub rounding: Option<f64>,
+    /// What differs first, in a clause.
+    pub first: Option<String>,
+    /// How many optimizer steps were compared.
+    pub steps: u64,
+    /// In what the compared programs were smaller, a clause each.
+    pub reduced: Vec<String>,
+    /// Why nothing was compared.
+    pub why: Option<String>,
+}
+
+/// What a comparison found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Compared {
+    /// The same but for rounding.
+    Equal,
+    /// The same but for the order in which random numbers are drawn.
+    SameInDistribution,
+    /// Another result.
+    Other,
+    /// Nothing: it could not be run so, or was not asked for.
+    #[default]
+    NotCompared,
 }
 
 /// Words that apply a remedy.
@@ -274,6 +319,7 @@ mod tests {
             saves_bytes: Some(-1),
             room_bytes: Some(2),
             result: ResultChange::Same,
+            comparison: None,
             time_cost: "no cost".into(),
             slowdown: Some(TimeRatio { low: 0.5, high: 1.5 }),
             slowdown_unknown: None,
@@ -291,7 +337,7 @@ mod tests {
         assert!(
             text.starts_with(concat!(
                 r#"{"remedies":["vae-slicing"],"titles":["VAE slicing"],"verified":true,"verdict":"fits","peak_bytes":3,"#,
-                r#""saves_bytes":-1,"room_bytes":2,"result":"same","time_cost":"no cost","slowdown":{"low":0.5,"high":1.5},"#
+                r#""saves_bytes":-1,"room_bytes":2,"result":"same","comparison":null,"time_cost":"no cost","slowdown":{"low":0.5,"high":1.5},"#
             )),
             "{text}"
         );

@@ -63,8 +63,8 @@ pub use doubt::{End, Fault, GIVE_IT_WORK, HostShortage, MissingCard, UnknownSize
 pub use dry_run::{CardThatHolds, CompiledProgram, DryRunReport, DryRunSchema, NextStep};
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{
-    Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, KERNELS_UNKNOWN,
-    ResultChange, TimeRatio,
+    Apply, Attempt, Baseline, Compared, Comparison, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold,
+    KERNELS_UNKNOWN, ResultChange, TimeRatio,
 };
 pub use followed::{FollowedLoop, Growth, Holder, PhasePeak, Unreached};
 pub use gpus::{GpusReport, GpusSchema};

@@ -5,8 +5,8 @@
 use oomph_explain::snapshot::{Owner, OwnerRow, Source};
 use oomph_remedy::search::Prefer;
 use oomph_report::{
-    Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, Oom, Phase,
-    ResultChange, Site, Style, TimeRatio, Verdict, render_fix,
+    Apply, Attempt, Baseline, Compared, Comparison, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold,
+    Oom, Phase, ResultChange, Site, Style, TimeRatio, Verdict, render_fix,
 };
 
 const MIB: u64 = 1 << 20;
@@ -35,6 +35,7 @@ fn row(remedies: &[&str], titles: &[&str], peak: u64, result: ResultChange, time
         saves_bytes: Some((59_000 - peak as i64) * MIB as i64),
         room_bytes: Some((12_043 - peak) * MIB),
         result,
+        comparison: None,
         time_cost: time.into(),
         slowdown: None,
         slowdown_unknown: None,
@@ -104,6 +105,14 @@ fn found() -> FixReport {
                 )],
                 quality_cost: Some("batch-norm statistics change".into()),
                 slowdown: Some(TimeRatio { low: 1.02, high: 1.13 }),
+                comparison: Some(Comparison {
+                    outcome: Compared::Equal,
+                    difference: Some(2.9e-7),
+                    rounding: Some(1.1e-7),
+                    steps: 5,
+                    reduced: vec!["11 samples in batches of 4".into(), "2 of 16 Block".into()],
+                    ..Comparison::default()
+                }),
                 ..row(
                     &["micro-batch/8"],
                     &["Smaller micro-batch with gradient accumulation (32 to 4)"],
@@ -149,6 +158,35 @@ fn found() -> FixReport {
 fn fixes_are_listed_cheapest_first() {
     insta::assert_snapshot!("fix-found", render_fix(&found(), NORMAL));
     insta::assert_snapshot!("fix-found-wide", render_fix(&found(), WIDE));
+}
+
+#[test]
+fn what_a_fix_does_to_the_result_is_what_was_seen() {
+    let mut report = found();
+    let said = |report: &FixReport| render_fix(report, WIDE).split_whitespace().collect::<Vec<_>>().join(" ");
+    let first = Some("the gradients of step 3 (a batch of 3 for 4) differ by 23 %".to_owned());
+    report.fixes[0].result = ResultChange::Changed;
+    report.fixes[0].comparison =
+        Some(Comparison { outcome: Compared::Other, first, steps: 5, ..Comparison::default() });
+    let text = said(&report);
+    assert!(text.contains("8.89 GiB 2.87 GiB other result"), "{text}");
+    assert!(
+        text.contains("over 5 optimizer steps: the gradients of step 3 (a batch of 3 for 4) differ by 23 %"),
+        "{text}"
+    );
+    report.fixes[0].result = ResultChange::NotCompared;
+    let why = Some("all its gradients are zero or no numbers".to_owned());
+    report.fixes[0].comparison = Some(Comparison { why, ..Comparison::default() });
+    assert!(said(&report).contains("not compared in numbers: all its gradients are zero"), "{}", said(&report));
+    report.fixes[0].result = ResultChange::SameInDistribution;
+    let first = Some("random numbers are drawn in another order".to_owned());
+    report.fixes[0].comparison =
+        Some(Comparison { outcome: Compared::SameInDistribution, first, steps: 1, ..Comparison::default() });
+    assert!(
+        said(&report).contains(
+            "over 1 optimizer step: random numbers are drawn in another order; with the same ones it is equal"
+        )
+    );
 }
 
 #[test]

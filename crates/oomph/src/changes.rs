@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use oomph_launch::{HookRemedy, Pools, UnknownSizes};
+use oomph_protocol::compared::Compare;
 use oomph_remedy::rewrite;
 
 /// What is different from the program as it was typed.
@@ -26,6 +27,8 @@ pub struct Changes {
     pub pools: Pools,
     /// Files of the program's code that are run with another text, by their absolute paths.
     pub edited: BTreeMap<PathBuf, String>,
+    /// What is recorded of the training, which then runs with real numbers and nothing of it is left out.
+    pub compare: Option<Compare>,
 }
 
 impl Changes {
@@ -39,6 +42,7 @@ impl Changes {
             unknown_sizes: UnknownSizes::Most,
             pools: Pools::AsNeeded,
             edited: BTreeMap::new(),
+            compare: None,
         }
     }
 

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    CacheDir, Hold, HookConfig, InstallerOutput, Launch, Limits, Network, Outcome, Output, Pools, Prepared, Problem,
-    ProgramKind, Request, RunFolder, Runtime, StopMode, Waits, handle_signals, host_memory_bytes, missing_libraries,
-    nearest_cudnn, prepare,
+    Batches, CacheDir, Hold, HookConfig, InstallerOutput, Launch, Limits, Network, Outcome, Output, Pools, Prepared,
+    Problem, ProgramKind, Request, RunFolder, Runtime, Stop as StopAt, StopMode, Values, Waits, handle_signals,
+    host_memory_bytes, missing_libraries, nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
+use oomph_protocol::compared::Compared;
 use oomph_report::{WriteFloor, Writes, WrittenFile};
 
 use crate::cards::Card;
@@ -16,6 +17,7 @@ use crate::changes::Changes;
 use crate::failure::hinted;
 use crate::observation::{Cut, Observation};
 use crate::program::Program;
+use crate::trial::Stop;
 use crate::{built, elsewhere, embedded, output, recordings, waits};
 
 mod real;
@@ -43,6 +45,22 @@ pub struct RunContext {
     quiet: bool,
     /// Keeps what runs share in the cache from being removed.
     _hold: Hold,
+}
+
+/// When a run that is compared ends by itself: it goes as far as it was asked to.
+const UNTIL_EXIT: StopAt = StopAt { mode: StopMode::Exit, steps: 0, budget_seconds: None };
+
+/// What a run with real numbers left.
+#[derive(Debug)]
+pub struct Computed {
+    /// What it computed, and the numbers of it.
+    pub seen: Option<(Compared, Vec<f64>)>,
+    /// Whether it was ended because its time was up.
+    pub timed_out: bool,
+    /// Whether it ended with another status than 0.
+    pub failed: bool,
+    /// The end of its standard error.
+    pub stderr_tail: String,
 }
 
 /// One run of the program.
@@ -156,6 +174,27 @@ impl RunContext {
         Self::left_by(&folder, outcome, request.keep)
     }
 
+    /// Runs the program with real numbers, as its changes say (`Changes::compare`), and gives what it computed, with the end of its
+    /// standard error. `None` where nothing was recorded.
+    ///
+    /// # Errors
+    /// As of [`Self::perform`], and when a signal ended the run.
+    pub fn compute(&self, changes: &Changes, cards: &[Card], limits: Limits<'_>) -> Result<Computed, Stop> {
+        let output = Output::Capture;
+        let request = RunRequest { changes, cards, output, limits, history: false, keep: None, writes: false };
+        let (folder, launch) = self.prepare_run(&request).map_err(Stop::Failed)?;
+        let outcome = launch.run_within(limits.own).map_err(|error| Stop::Failed(error.into()))?;
+        match outcome.interrupted {
+            Some(signal) => Err(Stop::Interrupted(signal)),
+            None => Ok(Computed {
+                seen: folder.compared(),
+                timed_out: outcome.timed_out || outcome.given_up,
+                failed: outcome.exit.shell_status() != 0,
+                stderr_tail: outcome.stderr_tail,
+            }),
+        }
+    }
+
     /// The run folder of a run, and the program ready to start in it.
     ///
     /// # Errors
@@ -165,9 +204,9 @@ impl RunContext {
         let program = &self.program;
         let folder = RunFolder::create(&HookConfig {
             schema: Default::default(),
-            stop: program.stop,
-            follow: true,
-            values: program.values,
+            stop: if changes.compare.is_some() { UNTIL_EXIT } else { program.stop },
+            follow: changes.compare.is_none(),
+            values: if changes.compare.is_some() { Values::AllHost } else { program.values },
             allow_writes: program.allow_writes && writes,
             network: program.network,
             random_weights: program.random_weights,
@@ -179,12 +218,13 @@ impl RunContext {
             edited: changes.edited.clone(),
             ranks: program.ranks.as_ref().map(ToString::to_string),
             routing: program.routing,
-            batches: program.batches,
+            batches: if changes.compare.is_some() { Batches::Seen } else { program.batches },
             unknown_sizes: changes.unknown_sizes,
             pools: if cards.iter().all(|card| card.unbounded) { Pools::AlwaysAsNeeded } else { changes.pools },
             guard: None,
             reads: program.reads,
             bytecode: self.cache.bytecode(),
+            compare: changes.compare.clone(),
         })?;
         if program.device_log {
             folder.log_devices()?;

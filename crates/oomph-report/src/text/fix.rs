@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::fix::{Attempt, FixReport, FixRow, FixVerdict, ResultChange};
+use crate::fix::{Attempt, Compared, Comparison, FixReport, FixRow, FixVerdict, ResultChange};
 use crate::owner_names::owner_name;
 
 /// Owners named in the line about the peak.
@@ -141,10 +141,12 @@ fn owners(page: &mut Page, report: &FixReport) {
 /// A few words for what happens to the result.
 fn result(change: ResultChange) -> &'static str {
     match change {
-        ResultChange::Same => "same",
-        ResultChange::Equivalent => "same (rounding)",
+        ResultChange::Same => "equal",
+        ResultChange::Equivalent => "equal (rounding)",
         ResultChange::Approximate => "nearly same",
-        ResultChange::Changed => "changed",
+        ResultChange::Changed => "other result",
+        ResultChange::SameInDistribution => "same in distribution",
+        ResultChange::NotCompared => "not compared",
     }
 }
 
@@ -227,8 +229,38 @@ fn words(page: &mut Page, number: usize, fix: &FixRow) {
             }
         }
     }
+    if let Some(comparison) = &fix.comparison {
+        page.paragraph(5, 7, &[(Ink::Faint, &clean(&compared(comparison)))]);
+    }
     for note in &fix.notes {
         page.paragraph(5, 7, &[(Ink::Faint, &clean(note))]);
+    }
+}
+
+/// What was found by running both with real numbers, in a sentence.
+fn compared(found: &Comparison) -> String {
+    let steps = match found.steps {
+        0 => "its results".to_owned(),
+        1 => "1 optimizer step".to_owned(),
+        steps => format!("{steps} optimizer steps"),
+    };
+    let reduced = if found.reduced.is_empty() { String::new() } else { format!(" ({})", found.reduced.join("; ")) };
+    let with = format!("compared in numbers over {steps}{reduced}");
+    let but = found.first.as_ref().map(|first| format!(", but {first}")).unwrap_or_default();
+    match found.outcome {
+        Compared::Equal => {
+            let far = found.difference.unwrap_or_default();
+            let far = if far == 0.0 { "bit for bit".to_owned() } else { format!("differences of {far:.0e} at most") };
+            format!("{with}: equal, {far}{but}")
+        }
+        Compared::SameInDistribution => {
+            let first = found.first.as_deref().unwrap_or("random numbers differ");
+            format!("{with}: {first}; with the same ones it is equal")
+        }
+        Compared::Other => format!("{with}: {}", found.first.as_deref().unwrap_or("it differs")),
+        Compared::NotCompared => {
+            format!("not compared in numbers: {}", found.why.as_deref().unwrap_or("it was not asked for"))
+        }
     }
 }
 

@@ -110,6 +110,10 @@ pub struct FixArgs {
     #[arg(long)]
     pub accept_recovered: bool,
 
+    /// Do not run the fixes with real numbers to see what they do to the result
+    #[arg(long)]
+    pub no_compare: bool,
+
     /// The answer as a page.
     #[command(flatten)]
     pub page: PageArgs,

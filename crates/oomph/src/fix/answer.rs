@@ -43,6 +43,10 @@ pub struct Answer {
     pub messages: String,
     /// The signal that ended the search before its time.
     pub stopped: Option<i32>,
+    /// Samples of the program's batch, where that is known.
+    pub batch: Option<u64>,
+    /// When the command began.
+    pub start: Instant,
 }
 
 /// The answer for a program that fits already, or that fails for another reason.
@@ -77,7 +81,7 @@ pub fn without_fixes(
         next: Vec::new(),
         order: wanted.wishes.prefer,
     };
-    Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone(), stopped: None }
+    Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone(), stopped: None, batch: None, start }
 }
 
 /// A command line as shown for a shell: without secrets.
@@ -89,7 +93,7 @@ fn command(context: &RunContext) -> Vec<String> {
     context.program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-fn seconds(start: Instant) -> f64 {
+pub fn seconds(start: Instant) -> f64 {
     rounded(start.elapsed())
 }
 
@@ -221,7 +225,8 @@ impl<'a> Parts<'_, 'a> {
             command: self.context.program.shown(),
             baseline: base,
         };
-        Answer { report, changes, messages: self.first.stderr_tail.clone(), stopped: self.stopped }
+        let (stopped, batch, start) = (self.stopped, self.applier.situation.settings.batch_size, self.start);
+        Answer { report, changes, messages: self.first.stderr_tail.clone(), stopped, batch, start }
     }
 
     /// The remedies that a loss over whole batches rules out.
@@ -302,6 +307,7 @@ impl<'a> Parts<'_, 'a> {
                 Sameness::Approximate => ResultChange::Approximate,
                 Sameness::ChangesTheResult => ResultChange::Changed,
             },
+            comparison: None,
             time_cost: dearest.map(|dose| dose.remedy.time.text.clone()).unwrap_or_default(),
             slowdown: price.as_ref().ok().copied().map(price::time_ratio),
             slowdown_unknown: price.err(),

@@ -292,6 +292,7 @@ mod tests {
 
     fn row(kind: &str, text: &str) -> FixRow {
         FixRow {
+            comparison: None,
             remedies: vec!["micro-batch/2".into()],
             titles: vec!["Smaller micro-batch (8 to 4)".into()],
             verified: true,

@@ -7,6 +7,7 @@ mod apply;
 mod baseline;
 mod bench;
 mod budget;
+mod comparison;
 mod edits;
 mod engine;
 mod evaluation;
@@ -77,7 +78,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     let runner = ForkRunner::new(&context, args.jobs);
     let tell = |what: &str| progress.tell(what);
     let search = Search { context: &context, runner: &runner, catalogue, wanted: &wanted, start, tell: &tell };
-    let searched = search.answer();
+    let searched = search.answer().and_then(|answer| compared(&context, &wanted, answer, &tell));
     progress.finish();
     let answer = match searched {
         Ok(answer) => answer,
@@ -105,6 +106,21 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     }))
 }
 
+/// The answer with what its fixes do to the result, where that was asked for.
+fn compared(
+    context: &RunContext,
+    wanted: &Wanted,
+    mut answer: Answer,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Answer, Stop> {
+    if wanted.compares && answer.stopped.is_none() {
+        let program = (wanted.cards.as_slice(), answer.batch);
+        comparison::complete(context, program, &mut answer, tell)?;
+    }
+    answer.report.elapsed_seconds = answer::seconds(answer.start);
+    Ok(answer)
+}
+
 /// What the options ask for.
 fn wanted(args: &FixArgs, program: &Program, catalogue: &Catalogue) -> Result<Wanted> {
     let limited = limited(&program.cards, args.target.as_ref().map(|target| target.value.0))?;
@@ -127,6 +143,7 @@ fn wanted(args: &FixArgs, program: &Program, catalogue: &Catalogue) -> Result<Wa
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         max_time: args.max_time,
         accept_recovered: args.accept_recovered,
+        compares: !args.no_compare,
         options: typed.flatten().collect(),
     })
 }
@@ -157,5 +174,6 @@ fn act(args: &FixArgs, context: &RunContext, answer: &Answer, quiet: bool) -> Re
 pub fn find(context: &RunContext, wanted: &Wanted, tell: &(dyn Fn(&str) + Sync)) -> Result<Answer, Stop> {
     let runner = ForkRunner::new(context, Some(wanted.jobs));
     let catalogue = Catalogue::builtin();
-    Search { context, runner: &runner, catalogue, wanted, start: Instant::now(), tell }.answer()
+    let answer = Search { context, runner: &runner, catalogue, wanted, start: Instant::now(), tell }.answer()?;
+    compared(context, wanted, answer, tell)
 }

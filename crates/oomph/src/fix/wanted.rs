@@ -22,6 +22,8 @@ pub struct Wanted {
     pub max_time: Option<Duration>,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
     pub accept_recovered: bool,
+    /// Whether what is found is run with real numbers and compared with the program.
+    pub compares: bool,
     /// The options that say what fits, as typed, ready for a shell.
     pub options: Vec<String>,
 }

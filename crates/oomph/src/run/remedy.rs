@@ -97,6 +97,7 @@ pub fn search(context: &RunContext, cards: &[Card], rules: &Rules, tell: &(dyn F
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
         max_time: rules.max_time,
         accept_recovered: false,
+        compares: true,
         options: Vec::new(),
     };
     let answer = fix::find(context, &wanted, tell)?;

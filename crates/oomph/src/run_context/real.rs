@@ -106,6 +106,7 @@ impl RunContext {
             guard: Some(guard.clone()),
             reads: false,
             bytecode: None,
+            compare: None,
         })?;
         let prepared = self.prepared_with(changes, &folder)?;
         let mut launch = Launch::prepared(&prepared);

@@ -410,6 +410,7 @@ impl Search<'_> {
         let title = idea.title;
         notes.extend(folder.flatten().map(|folder| format!("Apply the patch in {}.", folder.display())));
         let row = FixRow {
+            comparison: None,
             remedies: vec![idea.name],
             titles: vec![title.clone()],
             verified: true,
