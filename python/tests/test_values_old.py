@@ -11,7 +11,7 @@ import test_values
 from test_values import DEVICE, Case, torch
 
 if torch is not None:
-    from oomph.values import blocks, decoders, unknown
+    from oomph.values import blocks, decoders, quick, unknown
 
 TALL, WIDE = 512, 1024
 
@@ -156,6 +156,63 @@ class Loops(Case):
         scores[1, 20] = 1
         self.assertEqual(decoders.best(torch, scores, 2).tolist(), [[3, 4], [20, 0]])
         self.assertEqual(decoders.best(torch, scores[:1], 12).tolist()[0][:9], list(range(9)))
+
+    def loop(self, body, **config):
+        """Runs `body` as a decoder loop with this configuration."""
+        class Mixin:
+            def _sample(self, generation_config):
+                return body()
+
+        decoders.watch(unittest.mock.Mock(GenerationMixin=Mixin), test_values.session.warn)
+        return Mixin()._sample(generation_config=unittest.mock.Mock(num_beam_groups=1, **config))
+
+    def test_tokens_that_end_a_text_are_not_taken(self):
+        def greedy():
+            return decoders.places(30, 10, 4)
+
+        self.assertEqual(self.loop(greedy, num_beams=1, eos_token_id=2), [10, 11, 12, 13])
+        self.assertEqual(self.loop(greedy, num_beams=1, eos_token_id=[10, 12, 13]), [11, 14, 15, 16])
+        # The middle of three beams begins with the vocabulary's first token.
+        self.assertEqual(self.loop(greedy, num_beams=3, eos_token_id=[1, 2]), [10, 13, 14, 15])
+        self.assertIsNone(self.loop(greedy, num_beams=3, eos_token_id=None), "any token will do")
+        self.assertIsNone(self.loop(greedy, num_beams=10, eos_token_id=5), "these are not scores of tokens")
+        self.assertIsNone(greedy(), "no loop is under way")
+
+        def beams():
+            return decoders.best(torch, torch.zeros(1, 30), 4).tolist()
+
+        self.assertEqual(self.loop(beams, num_beams=3, eos_token_id=[1, 2]), [[10, 13, 14, 15]])
+
+    def test_a_beam_search_that_draws_takes_from_beams_that_count(self):
+        scores = torch.zeros(2, 30, device=DEVICE)
+        scores[:, 6:] = -1e9
+        test_values.session.kernels.unknowns.change(scores, unknown.UNKNOWN)
+        asks = unittest.mock.Mock(return_value=True)
+        with unittest.mock.patch.object(decoders, "asks", asks), unittest.mock.patch.object(quick, "asks", asks):
+            def draws():
+                return torch.multinomial(scores.softmax(-1), 2).cpu().tolist()
+
+            self.assertEqual(self.loop(draws, num_beams=5, eos_token_id=3), [[2, 4]] * 2)
+
+    def test_the_largest_of_positions_that_were_not_computed_is_one_of_them(self):
+        lengths = torch.full((3,), 7, device=DEVICE)
+        test_values.session.kernels.unknowns.change(lengths, unknown.UNKNOWN)
+        with unittest.mock.patch.object(decoders, "asks", return_value=True):
+            self.assertEqual(int(lengths.max()), 7)
+
+    def test_a_loop_within_a_loop_is_not_said_each_time(self):
+        def draft():
+            test_values.session.warn.guessed_tokens += 1
+            return torch.ones(1, 3)
+
+        def drafts():
+            for limit in (20, 21):
+                self.loop(draft, max_length=limit, num_beams=1, eos_token_id=2)
+            return torch.ones(1, 30)
+
+        self.loop(drafts, max_length=30, num_beams=1, eos_token_id=2)
+        self.assertEqual(len(test_values.heard.sentences), 1)
+        self.assertIn("fewer tokens are drafted", test_values.heard.sentences[0])
 
     def test_a_loop_of_transformers_that_ended_early_is_said(self):
         class Mixin:

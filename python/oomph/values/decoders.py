@@ -1,15 +1,17 @@
 """Decoder loops: lets the loops of transformers run to their limit, and says so where one did not.
 
 The scores of tokens are large and never computed. Tokens are guessed that end no text, which carries greedy search and
-sampling to their limit. A beam search also compares the scores of its beams, and ends where it finds nothing to gain. The
-loops' own small arithmetic is therefore computed with zeros for the scores, as if all tokens were equally likely: what
-has ended and what has not then follows as on a card, up to the limit of the length.
+sampling to their limit: a loop says by its configuration which do. A beam search also compares the scores of its beams, and
+ends where it finds nothing to gain. The loops' own small arithmetic is therefore computed with zeros for the scores, as if all
+tokens were equally likely: what has ended and what has not then follows as on a card, up to the limit of the length.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
+import threading
 
 from oomph import sites
 
@@ -61,19 +63,64 @@ def runs() -> bool:
     return False
 
 
+class _Around(threading.local):
+    """The decoder loops that are under way in a thread."""
+
+    def __init__(self) -> None:
+        self.loops: list[tuple[frozenset[int], int]] = []
+        """Of each the tokens that end a text, and how many beams share a row of scores."""
+
+
+_around = _Around()
+
+
+def compares() -> bool:
+    """Whether the loop that is under way compares the scores of beams that share a row, some of which do not count yet."""
+    return bool(_around.loops) and _around.loops[-1][1] > 1
+
+
+def _ends(size):
+    """The tokens that end a text in the loop that is under way, and the length of its vocabulary; nothing for a row of scores
+    that are not of tokens.
+
+    The beams of a text share a row: position 7 is token 7 of the first, and so is the vocabulary's length more of the second.
+    """
+    if not _around.loops:
+        return frozenset(), size
+    tokens, beams = _around.loops[-1]
+    length = size if size % beams else size // beams
+    return (tokens, length) if tokens and max(tokens) < length else (frozenset(), size)
+
+
+def places(size: int, start: int, count: int) -> list[int] | None:
+    """`count` positions among `size` scores of tokens, from `start` on, none of which ends a text; None where any will do."""
+    tokens, length = _ends(size)
+    if not tokens or len(tokens) >= length:
+        return None
+    every = itertools.chain(range(start, size), itertools.cycle(range(size)))
+    return list(itertools.islice((place for place in every if place % length not in tokens), count))
+
+
 def best(torch: Torch, scores: Tensor, count: int, largest: bool = True) -> Tensor:
     """Positions of the `count` best of the last dimension, for scores of which many are equal.
 
-    Among equal ones those in the middle come first: tokens at both ends of a vocabulary end texts or pad them.
+    Among equal ones those in the middle come first, because tokens at both ends of a vocabulary end texts or pad them, and
+    those of which the loop says that they end a text come last.
     """
-    order = scores.sort(dim=-1, descending=largest, stable=True)
-    rows, places = order.values.reshape(-1, scores.size(-1)), order.indices.reshape(-1, scores.size(-1))
+    size = scores.size(-1)
+    tokens, length = _ends(size)
     made = []
-    for row, place in zip(rows, places):
-        equal = int((row == row[0]).sum())
+    for row in scores.reshape(-1, size):
+        order = (row == (row.max() if largest else row.min())).nonzero().view(-1)
+        equal = order.numel()
+        if equal < count:
+            order = row.sort(descending=largest, stable=True).indices
         start = equal // 3 if equal > count else 0
-        turned = torch.cat((place[start:equal], place[:start], place[equal:]))
-        made.append(turned[:count])
+        first = torch.cat((order[start:equal], order[:start]))
+        if tokens:
+            ends = torch.isin(first % length, torch.tensor(sorted(tokens), device="cpu"))
+            first = torch.cat((first[~ends], first[ends]))
+        made.append(torch.cat((first, order[equal:]))[:count])
     return torch.stack(made).view(scores.size()[:-1] + (count,))
 
 
@@ -88,10 +135,15 @@ def watch(module: Any, warn: Warner) -> None:
 def _watched(original, warn):
     @functools.wraps(original)
     def loop(self, *args, **kwargs):
+        config = _config(args, kwargs)
         before = warn.guessed_tokens
-        out = original(self, *args, **kwargs)
+        _around.loops.append(_described(config, kwargs))
         try:
-            _compare(out, args, kwargs, warn, before)
+            out = original(self, *args, **kwargs)
+        finally:
+            _around.loops.pop()
+        try:
+            _compare(out, config, warn, before)
         except Exception:
             # What a loop takes and gives differs by version; a word that cannot be said must not end the program.
             pass
@@ -100,12 +152,32 @@ def _watched(original, warn):
     return loop
 
 
-def _compare(out, args, kwargs, warn, before):
+def _config(args, kwargs):
     config = kwargs.get("generation_config")
     for one in args if config is None else ():
         if hasattr(one, "max_length") and hasattr(one, "num_beams"):
             config = one
+    return config
+
+
+def _described(config, kwargs):
+    """The tokens that end a text in a loop, and its beams that share a row of scores."""
+    ends = kwargs.get("eos_token_id")
+    if ends is None:
+        ends = getattr(config, "eos_token_id", None)
+    ends = ends if isinstance(ends, (list, tuple)) else (ends,)
+    beams, groups = getattr(config, "num_beams", 1), getattr(config, "num_beam_groups", 1)
+    beams = beams if isinstance(beams, int) else 1
+    groups = groups if isinstance(groups, int) else 1
+    return frozenset(one for one in ends if type(one) is int), max(1, beams // max(1, groups))
+
+
+def _compare(out, config, warn, before):
     limit = getattr(config, "max_length", None)
     sequences = getattr(out, "sequences", out)
     if isinstance(limit, int) and warn.guessed_tokens > before and sequences.shape[-1] < limit:
-        warn.ended_early(int(sequences.shape[-1]), limit)
+        if _around.loops:
+            # A small model that drafts for a large one does so anew for every few tokens.
+            warn.drafted_less()
+        else:
+            warn.ended_early(int(sequences.shape[-1]), limit)

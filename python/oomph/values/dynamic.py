@@ -394,7 +394,7 @@ def drawn(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs:
     out = torch.empty(tuple(source.size())[:-1] + (count,), dtype=torch.int64, device=source.device)
     del scratch
     if not kernels.large(out):
-        kernels.standins.positions(operation, (source,), {}, (out,))
+        kernels.standins.drawn(operation, source, out)
     return out
 
 

@@ -482,7 +482,7 @@ class Kernels:
         else:
             for tensor in outs:
                 self.unknowns.note(tensor, level)
-            if level > GUESS and operation.base in POSITIONS:
+            if level > GUESS and POSITIONS.get(operation.base, len(outs)) < len(outs):
                 self.standins.chosen(operation, args, kwargs, outs)
         if operation.base == "equal":
             if level:
@@ -507,7 +507,8 @@ class Kernels:
         self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Tensor]
     ) -> bool:
         """Whether what follows from something unknown is computed all the same, because a decoder loop goes by it."""
-        if operation.base in POSITIONS and operation.base != "topk":
+        # `max` of everything gives no position.
+        if POSITIONS.get(operation.base, len(outs)) < len(outs) and operation.base != "topk":
             return False
         return decoders.asks()
 

@@ -125,6 +125,18 @@ class Standins:
             self._memory.alias(values).copy_(scores.gather(-1, found))
         self._unknowns.change(places, GUESS)
 
+    def drawn(self, operation: Operation, source: Tensor, out: Tensor) -> None:
+        """Positions that `multinomial` draws from something unknown.
+
+        The small probabilities of a search with beams were computed from zeros: beams that do not count yet have none.
+        """
+        if decoders.compares() and decoders.asks() and not self._kernels.large(source):
+            found = decoders.best(self._kernels.torch, self._memory.alias(source), out.size(-1))
+            self._memory.alias(out).copy_(found)
+            self._unknowns.change(out, GUESS)
+        else:
+            self.positions(operation, (source,), {}, (out,))
+
     def positions(
         self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Tensor]
     ) -> None:
@@ -155,6 +167,11 @@ class Standins:
         # Experts are chosen several at a time, and are all alike.
         routes = operation.base == "topk" and size < _VOCABULARY and out.numel() > out.size(-1) > 1
         start = 0 if routes else size // 3
+        clear = decoders.places(size, start, out.numel()) if decoders.asks() else None
+        if clear is not None:
+            self._memory.alias(out).copy_(torch.tensor(clear, device="cpu").view(out.size()))
+            self._unknowns.change(out, GUESS)
+            return
         steps = torch.arange(out.numel(), dtype=torch.int64, device="cpu")
         if dim is None or out.dim() == 0 or operation.base not in ("topk", "multinomial"):
             values = (steps + start) % size

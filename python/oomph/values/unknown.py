@@ -159,6 +159,11 @@ class Warner:
         self._say("the generation ended after %d of at most %d tokens, by values that were never computed" % (tokens, limit),
                   "it may run to its limit on a card and need more")
 
+    def drafted_less(self) -> None:
+        """A decoder loop within another one ended before its limit."""
+        self._say("fewer tokens are drafted at a time than the program allows, by values that were never computed",
+                  "a batch of them may be larger on a card")
+
     def flag(self, level: int = UNKNOWN) -> bool | None:
         """What the flag reads as that the host reads now, where a healthy run needs it so, or a loop to go on; else None.
 
