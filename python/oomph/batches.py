@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import random
 import sys
 import time
 import weakref
 
-from oomph import flags, forked, hook, longest, sites
+from oomph import contents, flags, forked, hook, longest, sites
 from oomph.looking import attribute, is_mapping
 
 TYPE_CHECKING = False
@@ -106,7 +105,7 @@ class Batches:
         return self._replace(loader, ahead)
 
     def _replace(self, loader, ahead):
-        batch = _undisturbed(self.torch, lambda: self.longest_batch(loader))
+        batch = contents.undisturbed(self.torch, lambda: self.longest_batch(loader))
         if batch is None or self.seen is None:
             return None
         size, unit, shape = measured(self.torch, batch)
@@ -149,9 +148,12 @@ class Batches:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             return None
         indices = allowed(loader, sampler, len(dataset))
-        parts, looked = self._lengths(dataset, indices)
+        by_contents = contents.of_loader(self.torch, loader)
+        parts, looked = self._scan(dataset, indices, True) if by_contents else self._lengths(dataset, indices)
         candidates = longest.candidates(parts, looked, int(size))
-        if candidates and self._joins(loader, dataset, candidates[0][0], looked[_shortest(parts)]):
+        if by_contents:
+            candidates.extend(longest.candidates_by_part(parts, looked, int(size)))
+        elif candidates and self._joins(loader, dataset, candidates[0][0], looked[_shortest(parts)]):
             batches = min(_MOST_DRAWN, _EPOCHS * len(indices) // int(size))
             candidates = [longest.largest_drawn(parts, looked, int(size), batches)]
         end, best, most = self.clock() + _SCAN_SECONDS, None, 0
@@ -184,17 +186,23 @@ class Batches:
             return {name: [lengths[index] for index in indices] for name, lengths in parts.items()}, indices
         return self._scan(dataset, indices)
 
-    def _scan(self, dataset: Any, indices: Sequence[int]) -> tuple[dict[str, list[int]], list[int]]:
-        """Measure samples spread over a dataset, for a bounded time: the lengths of their parts, and which they are."""
+    def _scan(self, dataset: Any, indices: Sequence[int], numbers: bool = False) -> tuple[dict[str, list[int]], list[int]]:
+        """Measure samples spread over a dataset, for a bounded time: the lengths of their parts, and which they are.
+
+        With `numbers`, what lengths may follow from is a part too.
+        """
         end, guard = self.clock() + _SCAN_SECONDS, time.perf_counter() + _LONGEST_SCAN
         found: list[dict[str, int]] = []
         looked: list[int] = []
         alike = True
         for number, index in enumerate(longest.spread(indices)):
             over = self.clock() > end or time.perf_counter() > guard
-            if number >= _SCAN_FIRST and (over or alike):
+            if number >= _SCAN_FIRST and (over or alike and not numbers):
                 break
-            found.append(longest.extents(self.torch, dataset[index]))
+            sample = dataset[index]
+            found.append(longest.extents(self.torch, sample))
+            if numbers:
+                found[-1].update(contents.numbers(self.torch, sample))
             looked.append(index)
             alike = alike and found[-1] == found[0]
         names = dict.fromkeys(itertools.chain.from_iterable(found))
@@ -274,22 +282,6 @@ def measured(torch: Torch, batch: Any) -> tuple[int, str, list[int] | None]:
 def _named(torch, batch):
     items = batch.items() if is_mapping(batch) else ()
     return [(name, value) for name, value in items if isinstance(name, str) and isinstance(value, torch.Tensor)]
-
-
-def _undisturbed(torch, function):
-    """Call a function and leave the random numbers that the program draws as they were."""
-    numpy = sys.modules.get("numpy")
-    state = torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy is not None else None
-    try:
-        return function()
-    except Exception:
-        # A dataset that cannot be read in this order, or a collate function that wants other samples.
-        return None
-    finally:
-        torch.set_rng_state(state[0])
-        random.setstate(state[1])
-        if numpy is not None:
-            numpy.random.set_state(state[2])
 
 
 def install(torch: Torch, record: Record, config: HookConfig) -> Batches:

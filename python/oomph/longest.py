@@ -51,6 +51,20 @@ def candidates(parts: Mapping[str, Sequence[int]], indices: Sequence[int], count
     return [one for place, one in enumerate(made) if one not in made[:place]]
 
 
+def candidates_by_part(parts: Mapping[str, Sequence[int]], indices: Sequence[int], count: int) -> list[list[int]]:
+    """Lists of the `count` of the `indices` that are largest in one part each, those of the largest parts last.
+
+    What is largest of all is often a number that counts samples, and no length.
+    """
+    varying = [lengths for lengths in parts.values() if min(lengths) != max(lengths)]
+    made: list[list[int]] = []
+    for lengths in sorted(varying, key=max):
+        chosen = [index for _, index in heapq.nlargest(count, zip(lengths, indices))]
+        if chosen not in made:
+            made.append(chosen)
+    return made
+
+
 def largest_drawn(parts: Mapping[str, Sequence[int]], indices: Sequence[int], count: int, batches: int) -> list[int]:
     """The largest of so many batches of `count` samples each, drawn by chance, by the sum of their lengths.
 

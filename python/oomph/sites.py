@@ -192,6 +192,17 @@ def site_of_line(code: CodeType, line: int) -> HookSite:
     return _site(code, line)
 
 
+def shown(file: str, line: int) -> str:
+    """A place for people: relative to the working directory where the file is below it."""
+    try:
+        near = os.path.relpath(file)
+        if not near.startswith(os.pardir):
+            file = near
+    except (OSError, ValueError):
+        pass
+    return "%s:%d" % (file, line)
+
+
 def library_site_of_frame(frame: FrameType | None) -> HookSite | None:
     """The innermost line of a library below the user's innermost line, or None.
 

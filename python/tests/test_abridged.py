@@ -285,6 +285,52 @@ class Collected(unittest.TestCase):
         self.assertEqual(shape, (203, 8))
         self.assertLess(program.forwards, 60)
 
+    def test_sizes_that_follow_from_contents_are_those_of_the_whole_loop(self):
+        class Numbers(torch.utils.data.Dataset):
+            def __len__(self):
+                return 400
+
+            def __getitem__(self, index):
+                return {"n": 50 if index == 301 else 2}
+
+        def longest(samples):
+            return torch.zeros(len(samples), max(one["n"] for one in samples), 4)
+
+        class Sized(torch.nn.Linear):
+            most = 0
+
+            def forward(self, x):
+                time.sleep(0.001)
+                Sized.most = max(Sized.most, x.shape[1])
+                return super().forward(x)
+
+        names = {"Numbers": Numbers, "longest": longest, "net": Sized(4, 8)}
+        collects = "kept = []\nfor x in DataLoader(Numbers(), 2, collate_fn=longest):\n    kept.append(net(x).flatten(0, 1).detach())\n"
+        program = Program(collects + "out = torch.cat(kept)\n", **names)
+        self.assertEqual(program.names["out"].shape, (199 * 4 + 2 * 50, 8))
+        Sized.most = 0
+        # What keeps nothing is cut, and what is left of it looked at.
+        Program("def run():\n    for x in DataLoader(Numbers(), 2, collate_fn=longest):\n        net(x)\nrun()\n", **names)
+        self.assertEqual(Sized.most, 50)
+
+    def test_an_evaluation_has_the_larger_batches_that_come_late(self):
+        rows = [torch.zeros(9 if index > 300 else 3, 4) for index in range(400)]
+        seen = []
+
+        def stacked(samples):
+            return torch.stack(samples)
+
+        class Sized(torch.nn.Linear):
+            def forward(self, x):
+                time.sleep(0.001)
+                seen.append(x.shape[1])
+                return super().forward(x)
+
+        text = "def run():\n    for x in DataLoader(rows, 1, collate_fn=stacked):\n        net(x)\nrun()\n"
+        Program(text, rows=rows, stacked=stacked, net=Sized(4, 8))
+        self.assertEqual(max(seen), 9)
+        self.assertLess(len(seen), 40)
+
     def test_texts_of_other_lengths_are_put_together_anew(self):
         program = Program(
             """

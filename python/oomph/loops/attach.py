@@ -133,6 +133,7 @@ def install(torch: Torch, record: Record, config: HookConfig, usable: Callable[[
     calm = quiet.Quiet(torch)
     found = phases.Phases(gauge, _compiling)
     course.on_iteration = found.iteration_ended
+    course.warn = record.warn
     course.witness = lambda: Witness(torch)
     course.abridger = Abridger(torch, _compiling)
     phases.attach(torch, found, calm, hook.on_import)

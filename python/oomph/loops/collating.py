@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 
+from oomph import contents
 from oomph.looking import attribute
 
 TYPE_CHECKING = False
@@ -22,9 +23,6 @@ _FETCHERS = "_MapDatasetFetcher", "_IterableDatasetFetcher"
 _DEEPEST = 6
 _MOST_BATCHES = 256
 """Batches that are remembered; samples of ever new shapes are put together each time."""
-_SAMPLES = "torch.utils.data._utils.collate"
-"""Where PyTorch's own ways of putting samples together come from: the contents of a text change no shape there."""
-
 
 class _Unlike(Exception):
     """The shape of a batch may follow from the contents of a sample."""
@@ -67,7 +65,7 @@ class Collated:
             if replaces() is None or os.getpid() != process:
                 return original(fetcher, index)
             plain = fetcher.collate_fn
-            fetcher.collate_fn = functools.partial(self._collate, plain, replaces, copied)
+            fetcher.collate_fn = functools.partial(self._collate, plain, fetcher.dataset, replaces, copied)
             try:
                 return original(fetcher, index)
             finally:
@@ -81,11 +79,14 @@ class Collated:
 
         undo.append(restore)
 
-    def _collate(self, plain, replaces, copied, samples):
+    def _collate(self, plain, dataset, replaces, copied, samples):
         try:
-            text_matters = attribute(plain, "__module__") != _SAMPLES
+            text_matters = attribute(plain, "__module__") != contents.PYTORCHS
             key = id(plain), _shapes(samples, text_matters, 0)
         except _Unlike:
+            return plain(samples)
+        torch = sys.modules["torch"]
+        if isinstance(samples, list) and contents.decide(torch, plain, dataset, lambda: samples[:contents.TRIED]):
             return plain(samples)
         if replaces() and key in self._batches and key not in self._vary:
             return copied(self._batches[key][0], [])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
+from oomph import sites
 from oomph.loops.loop import EPOCHS, EVALUATION, OTHER, TRAINING, LibraryLoop, WhileLoop
 from oomph.loops.progress import GROWING, UNKNOWN, fills_after
 
@@ -109,6 +110,8 @@ class Course:
         """Makes an object whose `look()`, called at the ends of iterations, finds what holds memory that grows."""
         self.abridger: Abridger | None = None
         """Lets loops go on without their computations where what comes after them depends on their length."""
+        self.warn: Callable[[str], None] = lambda sentence: None
+        """Takes a sentence for the report."""
         self.on_iteration: Callable[[Loop], None] | None = None
         """Called with a loop whose iteration has ended, before the memory is read."""
         self.is_alone: Callable[[], bool] = lambda: True
@@ -359,6 +362,14 @@ class Course:
     def may_skim(self, loop: Loop) -> bool:
         """Whether what is left of a loop is read in search of larger batches."""
         return self.ends_loops and loop.run <= _SKIMMED and self.is_alone() and loop.kind in (TRAINING, EVALUATION)
+
+    def not_looked_at(self, loop: Loop) -> None:
+        """The rest of a loop was not all read in search of larger batches."""
+        left = loop.remaining()
+        # A stream of unknown length may have no end.
+        if left and loop.total is not None:
+            self.warn("%s: %d of %d batches were not looked at, because reading them takes too long; a larger one would need more" % (
+                sites.shown(loop.file, loop.line), left, loop.total))
 
     def step_now(self, made: int) -> int:
         """The optimizer step that the whole program would be in, from 1, where `made` were made; 0 where it is not known.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 from oomph import _protocol as protocol
+from oomph import contents
 from oomph.loops.census import Growth, shown
-from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
+from oomph.loops.length import counted_range, gives_batches, length_of, may_differ, source_of
 from oomph.loops.progress import Progress
 from oomph.loops.sizing import sizing
 from oomph.loops.skim import Skim, shapes_of, size_of
@@ -187,6 +189,7 @@ class ForLoop(Loop):
         self.largest = 0
         """Elements of the largest batch."""
         self._skim: Skim | None = None
+        self._loader: Any = None
         self._shapes: list[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -228,6 +231,7 @@ class ForLoop(Loop):
         iterable, self._iterable = self._iterable, None
         self.total = length_of(iterable)
         self.batches = gives_batches(iterable)
+        self._loader = source_of(iterable) if self.batches else None
         self.endable = not may_differ(iterable)
         self._values = counted_range(iterable) if self._distinct is not None else None
         if self._values is None:
@@ -275,9 +279,9 @@ class ForLoop(Loop):
     # -- batches of an unknown number ----------------------------------------------------------------------------
 
     def _larger(self):
-        """The next batch that is larger than all before it, in a list, where nobody knows how many there are; or None."""
+        """The next batch that is larger than all before it, in a list, where nobody knows what comes; or None."""
         if self._skim is None:
-            if self.total is not None or not self.largest or not self.course.may_skim(self):
+            if not self.largest or not self.course.may_skim(self) or self.total is not None and not self._may_vary():
                 return None
             self._skim = Skim(self._source, self.largest)
         larger = self._skim.next_larger()
@@ -288,7 +292,16 @@ class ForLoop(Loop):
             self.closed = False
         elif self._skim.is_over:
             self.total = self.iterations() + self.skipped
+        else:
+            self.course.not_looked_at(self)
         return larger
+
+    def _may_vary(self):
+        """Whether batches of an evaluation may be larger than those that it had; of training the longest batch is made."""
+        if self.kind != EVALUATION:
+            return False
+        torch = sys.modules.get("torch")
+        return self.varied or torch is not None and contents.may_vary(torch, self._loader)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -296,7 +309,7 @@ class ForLoop(Loop):
         if not self._over:
             self._over = True
             # Loading workers go with the iterator, as they do when a loop runs to its end.
-            self._source = self._iterable = self._distinct = self._skim = None
+            self._source = self._iterable = self._distinct = self._skim = self._loader = None
             if self.began:
                 self.course.end(self)
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 
+from oomph import contents
 from oomph.looking import attribute
 from oomph.loops.census import MODULE_INTERNALS
 from oomph.loops.collating import Collated
@@ -343,8 +344,12 @@ class Loaders:
         shapes: list[Any] = []
         self._batches[key] = _copied(batch, shapes)
         self._left[id(iterator)] = (total_of(iterator) or 0) - iterator._num_yielded
-        known = self._shapes.setdefault(key, shapes)
-        if known != shapes and self._left[id(iterator)]:
+        known = self._shapes.get(key)
+        if known is None:
+            self._shapes[key] = shapes
+            if contents.may_vary(sys.modules["torch"], iterator):
+                self._vary.add(key)
+        elif known != shapes and self._left[id(iterator)]:
             self._vary.add(key)
 
     def again(self, iterator: Any, key: Any) -> Any:

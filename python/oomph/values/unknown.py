@@ -7,7 +7,6 @@ that are small enough to be computed at all; everything in a large block counts 
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 
@@ -93,18 +92,7 @@ class Unknowns:
 def user_line() -> str | None:
     """The innermost line of the user's own code as `file:line`, or None (as in a backward thread)."""
     site = sites.site_of_frame(sys._getframe(1))
-    return None if site is None else _shown(site["file"], site["line"])
-
-
-def _shown(file, line):
-    """A place for people: relative to the working directory where the file is below it."""
-    try:
-        near = os.path.relpath(file)
-        if not near.startswith(os.pardir):
-            file = near
-    except (OSError, ValueError):
-        pass
-    return "%s:%d" % (file, line)
+    return None if site is None else sites.shown(site["file"], site["line"])
 
 
 def _hands_on(file):
@@ -196,7 +184,7 @@ class Warner:
         asked = decisions.asked_at(frame)
         if asked is not None:
             self._say("whether the program continues depends on a number that was never computed and reads as 0",
-                      "it may go on longer than here", _shown(*asked))
+                      "it may go on longer than here", sites.shown(*asked))
 
     def routed(self, routing: str) -> None:
         """A few of each row's columns were chosen, as experts are for tokens, by values that were not computed.
