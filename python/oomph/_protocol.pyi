@@ -163,7 +163,9 @@ CodePlace = TypedDict(
 Compare = TypedDict(
     "Compare",
     {
+        "batch": "int",
         "divide": "int",
+        "few": "int",
         "fewer_blocks": "bool",
         "perturbed": "bool",
         "samples": "List[int]",
@@ -177,9 +179,11 @@ Compare = TypedDict(
 Compared = TypedDict(
     "Compared",
     {
+        "batch": "Union[int, None]",
         "blocks": "List[ComparedBlocks]",
         "draws": "int",
         "ended": "bool",
+        "few": "Union[int, None]",
         "kept": "List[ComparedValue]",
         "loaders": "List[ComparedLoader]",
         "printed": "List[str]",

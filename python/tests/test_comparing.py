@@ -42,7 +42,7 @@ print("not reached")
 
 
 def wanted(**other):
-    plain = {"steps": 5, "seed": 1, "samples": [], "divide": 2, "perturbed": False, "still": False, "whole_precision": True,
+    plain = {"steps": 5, "seed": 1, "samples": [], "divide": 2, "batch": 0, "few": 4, "perturbed": False, "still": False, "whole_precision": True,
              "fewer_blocks": True}
     return {**plain, **other}
 

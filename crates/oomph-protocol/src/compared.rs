@@ -19,6 +19,10 @@ pub struct Compare {
     pub samples: Vec<u64>,
     /// What the batch of each loader is divided by.
     pub divide: u64,
+    /// How many samples the program makes at a time where no loader gives them; 0 where that is not known yet.
+    pub batch: u64,
+    /// How many it makes in place of so many, and with how many more at a time the run ends where that is not known.
+    pub few: u64,
     /// Whether the weights are changed by about as much as rounding changes them.
     pub perturbed: bool,
     /// Whether each sample gets the same random numbers, however the batch is cut.
@@ -48,6 +52,11 @@ pub struct Compared {
     pub loaders: Vec<ComparedLoader>,
     /// Rows of equal blocks that were cut.
     pub blocks: Vec<ComparedBlocks>,
+    /// How many samples the program makes at a time, where no loader gives them and they were made fewer, or the run ended to begin
+    /// again with fewer.
+    pub batch: Option<u64>,
+    /// How many were made in their place; `None` where the run ended for that.
+    pub few: Option<u64>,
     /// Operations whose results were used and not computed.
     pub uncomputed: Vec<String>,
     /// Whether the run came to its end, or to as many steps as were asked for.

@@ -17,7 +17,7 @@ import weakref
 
 from oomph import _protocol as protocol
 from oomph import hook, sites
-from oomph.comparing import drawing
+from oomph.comparing import batching, drawing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Observer:
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._lived: dict[str, weakref.ref[Tensor]] = {}
         self._process = os.getpid()
+        self._batch: int | None = None
         self._output = _Output()
 
     def begin(self) -> None:
@@ -65,7 +66,14 @@ class Observer:
         optimizer.Optimizer.__init__ = __init__
         optimizer.register_optimizer_step_post_hook(lambda made, args, kwargs: hook.guarded(self._after, made))
         sys.stdout = self._output.around(sys.stdout)
+        batching.watch(self._torch, self._wanted, lambda: bool(self._reduced.loaders), self._begin_again)
         atexit.register(hook.guarded, self._ended)
+
+    def _begin_again(self, batch):
+        """Ends the run, for one that is made with fewer samples."""
+        self._batch = batch
+        self._write([], False)
+        os._exit(0)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -214,6 +222,8 @@ class Observer:
             "loaders": [{"batch": batch, "samples": samples} for batch, samples in self._reduced.loaders],
             "blocks": [{"name": name, "count": count} for name, count in sorted(self._reduced.blocks.items())],
             "uncomputed": sorted(_uncomputed()),
+            "batch": self._wanted["batch"] or self._batch,
+            "few": self._wanted["few"] if self._wanted["batch"] else None,
             "ended": ended,
         })
         with open(place + ".new", "w", encoding="utf-8") as file:

@@ -138,17 +138,22 @@ def _cut_blocks(torch, reduced):
     @functools.wraps(listed)
     def list_init(self, modules=None):
         if modules is not None:
-            modules = _fewer(list(modules), type(self).__name__, reduced)
+            modules = _fewer(list(modules), reduced)
         listed(self, modules)
 
     @functools.wraps(ordered)
     def sequential_init(self, *modules):
-        ordered(self, *_fewer(list(modules), type(self).__name__, reduced))
+        if len(modules) == 1 and isinstance(modules[0], dict):
+            kept = _fewer(list(modules[0].values()), reduced)
+            chosen = {name: module for name, module in modules[0].items() if any(module is one for one in kept)}
+            ordered(self, type(modules[0])(chosen))
+        else:
+            ordered(self, *_fewer(list(modules), reduced))
 
     nn.ModuleList.__init__, nn.Sequential.__init__ = list_init, sequential_init
 
 
-def _fewer(modules, where, reduced):
+def _fewer(modules, reduced):
     """Modules without those that are like the two before them."""
     kept: list[Any] = []
     for likeness, row in itertools.groupby(modules, _likeness):

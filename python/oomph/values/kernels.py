@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 
 from oomph import faults
-from oomph.values import copies, decoders, dynamic, quick
+from oomph.values import copies, decoders, dynamic, fused, quick
 from oomph.values.arithmetic import Arithmetic
 from oomph.values.blocks import Blocks
 from oomph.values.memory import readable
@@ -98,6 +98,8 @@ class Kernels:
         self.copied_quickly: dict[str, Any] = {}
         # The registrations last as long as these objects.
         self._libraries: dict[str, Any] = {}
+        #: Operators of which the processor has no kernel. They are made of others where everything is computed.
+        self.fused = fused.functions(torch) if everything else {}
         #: Operations whose results were to be computed and were not.
         self.left_out: set[str] = set()
         self._others: set[str] = set()
@@ -151,7 +153,10 @@ class Kernels:
                 # Made of other operators, which are seen one by one.  The few with a CUDA kernel as well would take
                 # the composite one under our key, which CUDA does not.
                 if has(name, "CUDA"):
-                    self._pass(aten, name)
+                    if name[6:] in self.fused:
+                        self._put(aten, name, self._generic(name))
+                    else:
+                        self._pass(aten, name)
                 continue
             if not (
                 has(name, "CUDA")
@@ -216,7 +221,10 @@ class Kernels:
             library.impl(name, self.key, kernel)
 
     def operation(self, name: str) -> Operation:
-        return Operation(self.torch, name)
+        operation = Operation(self.torch, name)
+        if self.everything and operation.base in self.fused and not operation.mutated:
+            operation.host_call, operation.computed = self.fused[operation.base], True
+        return operation
 
     def _kernel_for(self, name):
         base = name.split("::", 1)[1].split(".", 1)[0]

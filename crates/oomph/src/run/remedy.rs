@@ -113,7 +113,7 @@ pub fn search(context: &RunContext, cards: &[Card], rules: &Rules, tell: &(dyn F
         FixVerdict::NothingFits => Next::Nothing(nothing(&answer, cards, rules)),
         FixVerdict::Fixed => match usable(answer, rules) {
             fixes if fixes.is_empty() => {
-                Next::Nothing("what fits would shrink the effective batch; --allow micro-batch permits that".into())
+                Next::Nothing("what fits would change the result or shrink the effective batch; --allow micro-batch permits that".into())
             }
             fixes => Next::Fixes(fixes),
         },
@@ -140,8 +140,8 @@ fn usable(answer: Answer, rules: &Rules) -> Vec<Configuration> {
         if applied.virtual_only {
             return false;
         }
-        let exact = matches!(row.result, ResultChange::Same | ResultChange::Equivalent);
-        (exact && !applied.shrinks_batch) || permitted(&row.remedies)
+        let keeps = !matches!(row.result, ResultChange::Approximate | ResultChange::Changed);
+        (keeps && !applied.shrinks_batch) || permitted(&row.remedies)
     });
     let configuration = |(row, applied): (oomph_report::FixRow, fix::Applied)| Configuration {
         changes: applied.changes,

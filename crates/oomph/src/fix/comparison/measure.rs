@@ -45,6 +45,11 @@ impl Trace {
         self.compared.loaders.iter().map(|loader| loader.samples).collect()
     }
 
+    /// How many samples it makes at a time by itself, and how many were made in their place.
+    pub fn fewer(&self) -> Option<(u64, u64)> {
+        self.compared.batch.zip(self.compared.few)
+    }
+
     /// Whether there is something to compare where no optimizer stepped.
     pub fn has_results(&self) -> bool {
         !self.compared.kept.is_empty() || !self.compared.printed.is_empty()

@@ -46,6 +46,8 @@ struct Comparer<'s> {
     program: Changes,
     /// Samples of its batch, where that is known.
     batch: Option<u64>,
+    /// Samples that it makes at a time without a loader, once that was seen.
+    made: u64,
     /// What the program computed, by how it was run.
     seen: BTreeMap<Setting, Result<Trace, String>>,
     tell: &'s (dyn Fn(&str) + Sync),
@@ -56,6 +58,8 @@ struct Comparer<'s> {
 struct Setting {
     /// What batches are divided by.
     divide: u64,
+    /// Samples of a batch that no loader gives.
+    few: u64,
     /// With weights that differ in their last digit.
     perturbed: bool,
     /// With the same random numbers for each sample.
@@ -81,7 +85,7 @@ pub fn complete(
     let program = Changes::none(&context.program.command);
     let limit = host_memory_bytes().map_or(u64::MAX, |bytes| bytes / SHARE);
     let cards = cards.iter().map(|card| card.with_capacity(limit)).collect();
-    let mut comparer = Comparer { context, cards, program, batch, seen: BTreeMap::new(), tell };
+    let mut comparer = Comparer { context, cards, program, batch, made: 0, seen: BTreeMap::new(), tell };
     let both = answer.report.fixes.iter_mut().zip(&mut answer.changes);
     for (row, applied) in both.filter(|(row, _)| claims(row)) {
         let mut found = comparer.compare(row, applied)?;
@@ -115,7 +119,9 @@ impl Comparer<'_> {
             return Ok(words::not_compared("its author has to write it"));
         }
         (self.tell)(&format!("{} compared with the program, in numbers", row.remedies.join(" + ")));
-        let setting = Setting { divide: self.divisor(row), perturbed: false, still: false, untouched: false };
+        let few = self.few(row);
+        let divide = self.batch.map_or(1, |batch| batch / few).max(1);
+        let setting = Setting { divide, few, perturbed: false, still: false, untouched: false };
         let (setting, original) = match self.original(setting)? {
             Ok(trace) => (setting, trace),
             Err(first) => {
@@ -181,12 +187,11 @@ impl Comparer<'_> {
         Ok(None)
     }
 
-    /// What batches are divided by, so that a micro-batch has a few samples.
-    fn divisor(&self, row: &FixRow) -> u64 {
+    /// The samples of a batch, so that a micro-batch has a few.
+    fn few(&self, row: &FixRow) -> u64 {
         let part = |name: &String| name.split_once('/').and_then(|(_, by)| by.parse::<u64>().ok());
         let parts = row.remedies.iter().filter_map(part).max().unwrap_or(1).max(1);
-        let least = (MICRO * parts).max(2 * MICRO);
-        self.batch.map_or(1, |batch| batch / least).max(1)
+        (MICRO * parts).max(2 * MICRO)
     }
 
     /// What the program computes.
@@ -194,32 +199,46 @@ impl Comparer<'_> {
         if let Some(known) = self.seen.get(&setting) {
             return Ok(known.clone());
         }
-        let samples = Vec::new();
-        let trace = self.run(&self.program, setting, samples, LONGEST)?;
+        let mut computed = self.compute(&self.program, setting, Vec::new(), LONGEST)?;
+        let begins_again = computed.seen.as_ref().filter(|(seen, _)| seen.few.is_none());
+        if let Some(batch) = begins_again.and_then(|(seen, _)| seen.batch) {
+            self.made = batch;
+            computed = self.compute(&self.program, setting, Vec::new(), LONGEST)?;
+        }
+        let trace = judged(computed);
         self.seen.insert(setting, trace.clone());
         Ok(trace)
     }
 
     /// What a changed program computes on the same samples.
     fn changed(&self, changes: &Changes, setting: Setting, original: &Trace) -> Result<Result<Trace, String>, Stop> {
-        self.run(changes, setting, original.samples(), LONGEST * LONGER)
+        Ok(judged(self.compute(changes, setting, original.samples(), LONGEST * LONGER)?))
     }
 
-    fn run(
+    fn compute(
         &self,
         changes: &Changes,
         setting: Setting,
         samples: Vec<u64>,
         longest: Duration,
-    ) -> Result<Result<Trace, String>, Stop> {
-        let Setting { divide, perturbed, still, untouched } = setting;
-        let (whole_precision, fewer_blocks) = (!untouched, !untouched);
-        let compare =
-            Compare { steps: STEPS, seed: 1, samples, divide, perturbed, still, whole_precision, fewer_blocks };
+    ) -> Result<Computed, Stop> {
+        let Setting { divide, few, perturbed, still, untouched } = setting;
+        let (batch, few) = if untouched { (0, u64::from(u32::MAX)) } else { (self.made, few) };
+        let compare = Compare {
+            steps: STEPS,
+            seed: 1,
+            samples,
+            divide,
+            batch,
+            few,
+            perturbed,
+            still,
+            whole_precision: !untouched,
+            fewer_blocks: !untouched,
+        };
         let changes = Changes { compare: Some(compare), ..changes.clone() };
         let own = OwnLimit::of(longest);
-        let computed = self.context.compute(&changes, &self.cards, Limits { clock: None, own: Some(&own) })?;
-        Ok(judged(computed))
+        self.context.compute(&changes, &self.cards, Limits { clock: None, own: Some(&own) })
     }
 }
 

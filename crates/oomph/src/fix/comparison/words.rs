@@ -47,6 +47,9 @@ fn seen(outcome: Compared, original: &Trace, difference: f64) -> Comparison {
     if let Some(loader) = record.loaders.first() {
         reduced.push(format!("{} samples in batches of {}", loader.samples, loader.batch));
     }
+    if let Some((batch, few)) = original.fewer() {
+        reduced.push(format!("batches of {few} for {batch}"));
+    }
     reduced.extend(record.blocks.iter().map(|row| format!("2 of {} {}", row.count, row.name)));
     Comparison {
         outcome,
