@@ -62,6 +62,45 @@ class Catchers(unittest.TestCase):
         )
         self.assertTrue(found.by_program and found.names_it)
 
+    def meant(self, handler, before="", error="RuntimeError"):
+        """Whether a handler of a general error asks for this one."""
+        text = "%s\ndef run():\n    try:\n        refuse()\n    except %s as error:\n%s\nrun()\n" % (
+            textwrap.dedent(before), error, textwrap.indent(textwrap.dedent(handler), " " * 8))
+        return asked(text).names_it
+
+    def test_what_the_code_asks_decides_however_it_is_named(self):
+        for before, test in (
+            ("", "'out of memory' in str(error).lower()"),
+            ("", "'CUDA out of memory.' in error.args[0]"),
+            ("", "str(error).startswith('CUDA out of memory')"),
+            ("import re", "re.search('out of memory', str(error))"),
+            ("WORDS = ('out of memory', 'CUBLAS_STATUS_ALLOC_FAILED')", "any(one in str(error) for one in WORDS)"),
+            ("class Space:\n    pass\nWORD = 'out of memory'", "WORD in str(error)"),
+            ("", "isinstance(error, OutOfMemoryError)"),
+            ("def shrinks(e):\n    return 'out of memory' in str(e)", "shrinks(error)"),
+            ("def shrinks(e):\n    words = [' out of memory.', 'other']\n    return any(w in e.args[0] for w in words)", "shrinks(error)"),
+            ("def inner(e):\n    return isinstance(e, OutOfMemoryError)\ndef outer(e):\n    return inner(e) or False", "outer(error)"),
+            ("class Judge:\n    def shrinks(self, e):\n        return 'out of memory' in str(e)\njudge = Judge()", "judge.shrinks(error)"),
+        ):  # fmt: skip
+            with self.subTest(test, before=before):
+                self.assertTrue(self.meant("if %s:\n    size = 1\nelse:\n    raise\n" % test, before))
+
+    def test_names_and_words_that_ask_nothing_do_not(self):
+        for before, handler in (
+            ("def zoom(e):\n    return 1", "size = zoom(error)"),
+            ("def is_oom_error(e):\n    return True", "size = is_oom_error(error)"),
+            ("def reduce_batch_size(n):\n    return n // 2", "size = reduce_batch_size(8)"),
+            ("", "if 'zoom' in str(error):\n    size = 1"),
+            ("", "if 'room' in str(error) or 'CUDA' in str(error):\n    size = 1"),
+            ("", "if '' in str(error):\n    size = 1"),
+            ("", "print('out of memory')"),
+            ("", "message = 'out of memory: %s' % error\nprint(message)"),
+            ("def report(e):\n    print('out of memory', e)", "size = report(error)"),
+            ("def fails(e):\n    raise ValueError('out of memory')", "try:\n    fails(error)\nexcept ValueError:\n    size = 1"),
+        ):
+            with self.subTest(handler, before=before):
+                self.assertFalse(self.meant(handler, before))
+
     def test_one_that_takes_anything_does_not_name_it(self):
         for handler in ("except Exception:", "except:", "except RuntimeError as error:"):
             found = asked("try:\n    refuse()\n%s\n    pass\n" % handler)
