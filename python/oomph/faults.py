@@ -47,7 +47,11 @@ _PASSES_ON = frozenset(dis.opmap[name] for name in ("CALL_FUNCTION_EX", "RAISE_V
 """Instructions with which a wrapper calls what it is around, or raises on purpose."""
 
 _AROUND = re.compile(r"\b(?:original|plain\w*|previous|native|past|_stats|next|iter)\(")
-"""What a wrapper of oomph's calls what it is around, where it gives it arguments of its own."""
+"""What a wrapper of oomph's calls what it is around, where it gives it arguments of its own.
+
+These are names in oomph's own source, and no program's. An instruction alone does not say whether the function that it calls is
+the one that was replaced: before Python 3.11 it has no place within its line.
+"""
 
 
 def place_of(error: BaseException, deep: bool = True) -> Place | None:

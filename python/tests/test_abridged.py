@@ -76,6 +76,7 @@ SIZES = {
     "a size": ("n = 0", "net(x); n += len(x)", "torch.empty(n, 8)"),
     "a number of another name": ("n = 0", "net(x); n = n + len(x)", "[k := n, torch.empty((k, 8))][1]"),
     "an attribute": ("o = type('O', (), {})(); o.n = 0", "net(x); o.n += len(x)", "torch.empty(8, 2 * o.n // 2).t()"),
+    "a function of its own": ("array = lambda k: torch.empty(k, 8); n = 0", "net(x); n += len(x)", "array(n)"),
     "the number of the loop": ("i = 0", "net(x); i += 1", "torch.empty(i, 16).view(-1, 8)[:203]"),
 }
 """Ways in which sizes follow from what a loop counts."""

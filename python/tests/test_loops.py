@@ -118,6 +118,14 @@ class Lengths(unittest.TestCase):
 
 
 class Looking(unittest.TestCase):
+    def test_a_module_that_is_named_like_a_librarys_is_looked_at(self):
+        for module, seen in (("queue_of_results", True), ("logging.results", False), ("queue", False), ("tqdm_rows", True)):
+            # Of a class that keeps its results.
+            keeper = type("Keeper", (), {"__module__": module})()
+            keeper.rows = [1, 2, 3]
+            found = census.count(sys._getframe(), Tensorlike, Tensorlike)
+            self.assertEqual(any(path[-2:] == ("keeper", "rows") for path in found), seen, module)
+
     def test_what_a_variable_held_is_let_go(self):
         def body():
             kept = Batch(32)

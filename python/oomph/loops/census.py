@@ -32,10 +32,10 @@ MODULE_INTERNALS = frozenset((
     "_load_state_dict_post_hooks", "training",
 ))  # fmt: skip
 _MACHINERY = (
-    "oomph.", "torch.utils.data.", "torch.optim.", "torch.amp.", "torch.cuda.", "multiprocessing.", "threading", "queue",
-    "logging", "tqdm.",
-)  # fmt: skip
-"""Where classes come from whose objects keep no results: loaders, optimizers, progress bars."""
+    "oomph", "torch.utils.data", "torch.optim", "torch.amp", "torch.cuda", "multiprocessing", "threading", "queue", "logging", "tqdm",
+)
+"""Libraries whose objects keep no results: loaders, optimizers, progress bars. What an object is for is not to be seen on it, and most
+objects of libraries may well keep some, as metrics do."""
 _SKIPPED = (float, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
 
 
@@ -144,12 +144,17 @@ class _Count:
         names = attribute(value, "__dict__")
         # A class that was made by `exec` need not have a module.
         module = str(attribute(type(value), "__module__", ""))
-        if depth >= _DEEPEST or not isinstance(names, dict) or module.startswith(_MACHINERY):
+        if depth >= _DEEPEST or not isinstance(names, dict) or _is_machinery(module):
             return
         internals = MODULE_INTERNALS if isinstance(value, self._module) else ()
         for name, one in list(names.items()):
             if name not in internals:
                 self._look(one, (*path, name), depth + 1)
+
+
+def _is_machinery(module):
+    """Whether a module belongs to one of those libraries; a module of the program's may begin with the name of one."""
+    return any(module == name or module.startswith(name + ".") for name in _MACHINERY)
 
 
 def _shape_of(value):

@@ -9,6 +9,10 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import sys
+
+from oomph import sites
+from oomph.looking import attribute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +25,11 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _NO_SIZES = frozenset((
     "str", "repr", "format", "float", "bool", "print", "dict", "isinstance", "iter", "next", "tensor", "as_tensor", "array", "asarray",
 ))  # fmt: skip
-"""Functions that make texts or contents of a number, and no size."""
+"""Functions of Python's, PyTorch's and NumPy's that make texts or contents of a number, and no size.
+
+The source alone does not say what a library's function makes of its arguments. One of the program's own that has such a name is
+not meant.
+"""
 
 
 def sizing(paths: Iterable[Path], file: str, line: int) -> list[Path]:
@@ -53,12 +61,28 @@ def _uses_around(file, line):
     if found is None:
         return None
     loop, function = found
-    near, far = _Uses(function, loop), _Uses(tree, loop)
+    own_functions = _own_functions(tree)
+    near, far = _Uses(function, loop, own_functions), _Uses(tree, loop, own_functions)
     own = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)} if hasattr(loop, "target") else set()
     # `i` of another loop is another number.
     again = own & _bound(function, loop)
     name = function.name if isinstance(function, _FUNCTIONS) else ""
     return name, near.names - again, far.names - again, far.attributes
+
+
+def _own_functions(tree):
+    """The names of functions that a file makes itself, or takes from another of the program's."""
+    found = set()
+    for one in ast.walk(tree):
+        if isinstance(one, (*_FUNCTIONS, ast.ClassDef)):
+            found.add(one.name)
+        elif isinstance(one, ast.Assign):
+            found.update(target.id for target in one.targets if isinstance(target, ast.Name))
+        elif isinstance(one, ast.ImportFrom):
+            module = sys.modules.get(one.module or "")
+            if one.level or sites.is_user_file(str(attribute(module, "__file__", ""))):
+                found.update(alias.asname or alias.name for alias in one.names)
+    return found
 
 
 def _find(node, line, function):
@@ -89,9 +113,10 @@ def _bound(node, loop):
 class _Uses:
     """The names outside a loop from whose values sizes may follow."""
 
-    def __init__(self, tree, loop):
+    def __init__(self, tree, loop, own):
         self.names: set[str] = set()
         self.attributes: set[str] = set()
+        self._own = own
         assigned: list[tuple[ast.AST, ast.AST]] = []
         for node, around in _outside(tree, loop):
             if isinstance(node, ast.Subscript):
@@ -115,7 +140,7 @@ class _Uses:
     def _called(self, node):
         named = node.func
         name = named.id if isinstance(named, ast.Name) else named.attr if isinstance(named, ast.Attribute) else ""
-        if name in _NO_SIZES:
+        if name in _NO_SIZES and name not in self._own:
             return
         for given in (*node.args, *(keyword.value for keyword in node.keywords)):
             self._decides(given)
