@@ -33,7 +33,7 @@ def candidates(parts: Mapping[str, Sequence[int]], indices: Sequence[int], count
     """
     varying: list[Sequence[int]] = []
     for lengths in parts.values():
-        # Marks beside tokens are as long as these.
+        # Marks of tokens are as long as these.
         if lengths and min(lengths) != max(lengths) and not any(lengths == other for other in varying):
             varying.append(lengths)
     if not varying:
@@ -144,7 +144,7 @@ def extent(torch: Torch, sample: object) -> int:
 
 
 def leaves(torch: Torch, value: object, opened: bool = False) -> list[object]:
-    """What a sample or a batch is made of: tensors, texts, rows of numbers, and anything else that is no container.
+    """What a sample or a batch is made of: tensors, texts, rows of numbers, and anything else that is not a container.
 
     With `opened`, objects of other classes are containers too (a graph, the instances of an image), by their attributes.
     """

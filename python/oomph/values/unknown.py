@@ -189,7 +189,7 @@ class Warner:
     def routed(self, routing: str) -> None:
         """A few of each row's columns were chosen, as experts are for tokens, by values that were not computed.
 
-        Nothing tells a router's choice from the best labels of a sample, so the sentence is true of both.
+        Nothing separates a router's choice from the best labels of a sample, so the sentence is true of both.
         """
         what = "each row's few best of the columns (which expert gets which token, or the best labels) were never computed; "
         if routing == "worst":
