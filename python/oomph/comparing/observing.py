@@ -47,7 +47,7 @@ class Observer:
         self._written = 0
         self._steps: list[ComparedStep] = []
         self._optimizers: list[weakref.ref[Optimizer]] = []
-        self._lived: dict[str, weakref.ref[Tensor]] = {}
+        self._lived: dict[str, Any] = {}
         self._process = os.getpid()
         self._batch: int | None = None
         self._output = _Output()
@@ -136,12 +136,9 @@ class Observer:
             self._write(list(self._values(vars(main) if main is not None else {}, not self._steps)), True)
 
     def _remember(self, frame):
-        """Notes which tensors variables held after this step: those that live on are a part of what is computed."""
-        self._lived = {
-            name: weakref.ref(value)
-            for name, value in _variables(frame)
-            if isinstance(value, self._torch.Tensor)
-        }
+        """Keeps what variables held after this step: what lives on is a part of what is computed, and a batch is not."""
+        kinds = (self._torch.Tensor, dict, list)
+        self._lived = {name: value for name, value in _variables(frame) if isinstance(value, kinds)}
 
     def _state(self, frame):
         found: dict[str, ComparedValue] = {}
@@ -158,13 +155,14 @@ class Observer:
     def _value(self, name: str, value: Any, everything: bool) -> Iterator[ComparedValue]:
         torch = self._torch
         tensors: list[Any]
+        lives = everything or self._lived.get(name) is value
         if isinstance(value, torch.nn.Module):
             for key, tensor in itertools.chain(value.named_parameters(), value.named_buffers()):
                 yield {"name": "%s.%s" % (name, key), "piece": self._noted(tensor)}
+        elif not lives:
+            return
         elif isinstance(value, torch.Tensor):
-            lived = self._lived.get(name)
-            if everything or (lived is not None and lived() is value):
-                yield {"name": name, "piece": self._noted(value)}
+            yield {"name": name, "piece": self._noted(value)}
         elif isinstance(value, dict):
             for key, tensor in list(value.items())[:_VARIABLES]:
                 if not isinstance(tensor, torch.Tensor):

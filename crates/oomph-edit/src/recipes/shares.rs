@@ -33,8 +33,10 @@ pub fn reweighed(text: &str) -> Vec<Reweighed> {
     let plain = format!("{indentation}yield cut(batch, slice(start, start + length)), 1");
     let summed = ("a loss that sums", vec![(end.to_owned(), plain)]);
     let by_amount = |expression: &str| {
+        // A part in which nothing counts has no mean.
         let last = format!(
-            "{indentation}yield (part := cut(batch, slice(start, start + length))), amount(part) / amount(batch)"
+            "{indentation}if amount(part := cut(batch, slice(start, start + length))): \
+             yield part, amount(part) / amount(batch)"
         );
         let given = loop_line.trim_end_matches("):");
         vec![

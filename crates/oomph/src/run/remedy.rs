@@ -112,9 +112,10 @@ pub fn search(context: &RunContext, cards: &[Card], rules: &Rules, tell: &(dyn F
         }
         FixVerdict::NothingFits => Next::Nothing(nothing(&answer, cards, rules)),
         FixVerdict::Fixed => match usable(answer, rules) {
-            fixes if fixes.is_empty() => {
-                Next::Nothing("what fits would change the result or shrink the effective batch; --allow micro-batch permits that".into())
-            }
+            fixes if fixes.is_empty() => Next::Nothing(
+                "what fits would change the result or shrink the effective batch; --allow micro-batch permits that"
+                    .into(),
+            ),
             fixes => Next::Fixes(fixes),
         },
     })
