@@ -332,6 +332,22 @@ class Collected(unittest.TestCase):
         self.assertEqual(max(seen), 9)
         self.assertLess(len(seen), 40)
 
+    def test_batches_of_texts_that_are_longer_come_late(self):
+        texts = [("a" * (90 if index == 301 else 8), index % 3) for index in range(400)]
+        for trains in ("", "; stepped()"):
+            seen = []
+
+            class Sized(torch.nn.Linear):
+                def forward(self, x, seen=seen):
+                    time.sleep(0.001)
+                    seen.append(len(x))
+                    return super().forward(x)
+
+            text = "def run():\n    for x, y in DataLoader(texts, 2):\n        net(torch.zeros(max(map(len, x)), 4))%s\nrun()\n" % trains
+            Program(text, texts=texts, net=Sized(4, 8))
+            self.assertEqual(max(seen), 90, trains)
+            self.assertLess(len(seen), 40)
+
     def test_texts_of_other_lengths_are_put_together_anew(self):
         program = Program(
             """

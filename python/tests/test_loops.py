@@ -101,6 +101,8 @@ class Lengths(unittest.TestCase):
         self.assertIsNone(length.length_of(Config()))
         self.assertFalse(length.gives_batches(Config()))
         self.assertEqual(skim.size_of([Config(), {"x": Config()}, Batch(32)]), Batch(32).shape[0])
+        self.assertEqual(skim.size_of([["a", "abcd", ""], Batch(2)]), 12)
+        self.assertEqual(skim.text_of([["a.png", "b.png"], Batch(32)]), 0, "names next to images")
 
     def test_objects_that_answer_to_every_name_say_nothing(self):
         class Results:

@@ -11,7 +11,7 @@ from oomph.loops.census import Growth, shown
 from oomph.loops.length import counted_range, gives_batches, length_of, may_differ, source_of
 from oomph.loops.progress import Progress
 from oomph.loops.sizing import sizing
-from oomph.loops.skim import Skim, shapes_of, size_of
+from oomph.loops.skim import Skim, shapes_of, size_of, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ class ForLoop(Loop):
         """Elements of the largest batch."""
         self._skim: Skim | None = None
         self._loader: Any = None
+        self._texts = False
+        """Whether its batches are mostly texts, of which its body makes tensors."""
         self._shapes: list[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -218,7 +220,9 @@ class ForLoop(Loop):
             return found
         self.largest = max(self.largest, size_of(found))
         if self.progress is not None and not self.varied:
-            shapes = shapes_of(found)
+            text = text_of(found)
+            self._texts = self._texts or text > 0
+            shapes = [*shapes_of(found), text]
             self.varied = self._shapes is not None and shapes != self._shapes
             self._shapes = shapes
         return found
@@ -297,9 +301,9 @@ class ForLoop(Loop):
         return larger
 
     def _may_vary(self):
-        """Whether batches of an evaluation may be larger than those that it had; of training the longest batch is made."""
-        if self.kind != EVALUATION:
-            return False
+        """Whether batches that come may be larger than those that it had. For training the longest batch is made, except of texts."""
+        if self._texts or self.kind != EVALUATION:
+            return self._texts
         torch = sys.modules.get("torch")
         return self.varied or torch is not None and contents.may_vary(torch, self._loader)
 

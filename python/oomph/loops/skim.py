@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LONGEST = 2.0
 """Seconds that reading what is left of a loop may take."""
 _DEEPEST = 4
+_MOST_TEXTS = 1024
+"""Members of a batch that are looked at for texts."""
 
 
 class Skim:
@@ -80,8 +82,31 @@ def shapes_of(batch: object, depth: int = 0) -> list[Any]:
     return [found for one in members for found in shapes_of(one, depth + 1)]
 
 
-def size_of(batch: object, depth: int = 0) -> int:
-    """Elements of the tensors and arrays of a batch."""
+def size_of(batch: object) -> int:
+    """Elements of the tensors and arrays of a batch, or letters of its texts where these are more.
+
+    A loop's body makes tensors of texts, padded to the longest. The names of images are few letters next to the images.
+    """
+    return max(_elements(batch, 0), text_of(batch))
+
+
+def text_of(batch: object) -> int:
+    """The letters of a batch of texts that are all padded to the longest; 0 where its tensors and arrays are more."""
+    found: list[int] = []
+    _lengths(batch, found, 0)
+    padded = len(found) * max(found, default=0)
+    return padded if padded > _elements(batch, 0) else 0
+
+
+def _lengths(batch, found, depth):
+    if isinstance(batch, (str, bytes)):
+        found.append(len(batch))
+    elif depth < _DEEPEST and isinstance(batch, (list, tuple, dict)):
+        for one in list(batch.values() if isinstance(batch, dict) else batch)[:_MOST_TEXTS]:
+            _lengths(one, found, depth + 1)
+
+
+def _elements(batch: object, depth: int) -> int:
     shape = attribute(batch, "shape")
     if shape is not None:
         size = 1
@@ -95,10 +120,10 @@ def size_of(batch: object, depth: int = 0) -> int:
         return 0
     if is_mapping(batch):
         try:
-            return sum(size_of(one, depth + 1) for one in batch.values())
+            return sum(_elements(one, depth + 1) for one in batch.values())
         except Exception:
             # The values of a mapping of the program's own may fail.
             return 0
     if isinstance(batch, (list, tuple)):
-        return sum(size_of(one, depth + 1) for one in batch)
+        return sum(_elements(one, depth + 1) for one in batch)
     return 0
