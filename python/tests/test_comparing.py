@@ -81,7 +81,7 @@ class Training(unittest.TestCase):
         names = {value["name"] for value in seen["kept"]}
         self.assertIn("net.0.weight", names)
         self.assertIn("average['0.weight']", names)
-        # What each round makes anew is no part of what lives on.
+        # What each round makes anew does not live on.
         self.assertFalse({"x", "y", "loss"} & names)
 
     def test_the_same_program_computes_the_same_and_another_loss_something_else(self):

@@ -93,7 +93,7 @@ pub struct ComparedPiece {
     pub noted: u64,
     /// How many it has.
     pub count: u64,
-    /// The root of the sum of the squares of all; `None` where that is no number.
+    /// The root of the sum of the squares of all; `None` where that is not a number.
     pub norm: Option<f64>,
 }
 

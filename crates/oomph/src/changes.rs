@@ -28,7 +28,7 @@ pub struct Changes {
     /// Files of the program's code that are run with another text, by their absolute paths.
     pub edited: BTreeMap<PathBuf, String>,
     /// What is recorded of the training, which then runs with real numbers and nothing of it is left out.
-    pub compare: Option<Compare>,
+    pub compare: Option<Box<Compare>>,
 }
 
 impl Changes {

@@ -17,7 +17,6 @@ use crate::changes::Changes;
 use crate::failure::hinted;
 use crate::observation::{Cut, Observation};
 use crate::program::Program;
-use crate::trial::Stop;
 use crate::{built, elsewhere, embedded, output, recordings, waits};
 
 mod real;
@@ -55,6 +54,8 @@ const UNTIL_EXIT: StopAt = StopAt { mode: StopMode::Exit, steps: 0, budget_secon
 pub struct Computed {
     /// What it computed, and the numbers of it.
     pub seen: Option<(Compared, Vec<f64>)>,
+    /// The signal to oomph that ended it.
+    pub interrupted: Option<i32>,
     /// Whether it was ended because its time was up.
     pub timed_out: bool,
     /// Whether it ended with another status than 0.
@@ -178,21 +179,19 @@ impl RunContext {
     /// standard error. `None` where nothing was recorded.
     ///
     /// # Errors
-    /// As of [`Self::perform`], and when a signal ended the run.
-    pub fn compute(&self, changes: &Changes, cards: &[Card], limits: Limits<'_>) -> Result<Computed, Stop> {
+    /// As of [`Self::perform`].
+    pub fn compute(&self, changes: &Changes, cards: &[Card], limits: Limits<'_>) -> Result<Computed> {
         let output = Output::Capture;
         let request = RunRequest { changes, cards, output, limits, history: false, keep: None, writes: false };
-        let (folder, launch) = self.prepare_run(&request).map_err(Stop::Failed)?;
-        let outcome = launch.run_within(limits.own).map_err(|error| Stop::Failed(error.into()))?;
-        match outcome.interrupted {
-            Some(signal) => Err(Stop::Interrupted(signal)),
-            None => Ok(Computed {
-                seen: folder.compared(),
-                timed_out: outcome.timed_out || outcome.given_up,
-                failed: outcome.exit.shell_status() != 0,
-                stderr_tail: outcome.stderr_tail,
-            }),
-        }
+        let (folder, launch) = self.prepare_run(&request)?;
+        let outcome = launch.run_within(limits.own)?;
+        Ok(Computed {
+            seen: folder.compared(),
+            interrupted: outcome.interrupted,
+            timed_out: outcome.timed_out || outcome.given_up,
+            failed: outcome.exit.shell_status() != 0,
+            stderr_tail: outcome.stderr_tail,
+        })
     }
 
     /// The run folder of a run, and the program ready to start in it.
@@ -224,7 +223,7 @@ impl RunContext {
             guard: None,
             reads: program.reads,
             bytecode: self.cache.bytecode(),
-            compare: changes.compare.clone(),
+            compare: changes.compare.as_deref().cloned(),
         })?;
         if program.device_log {
             folder.log_devices()?;

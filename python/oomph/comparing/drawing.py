@@ -1,7 +1,7 @@
 """Random numbers of a comparison: they hang on the state of the program's generator, and on nothing else.
 
 What is recomputed with the same state, as checkpointing does it, sees the same numbers. A "still" run gives each sample of a
-batch the same numbers, however the batch is cut, so that what draws in another order can be told from what computes something else.
+batch the same numbers, however the batch is cut, which shows whether the numbers alone are different.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class Observer:
             norm = float(torch.linalg.vector_norm(flat)) if count else 0.0
             piece: ComparedPiece = {
                 "at": self._written + len(self._numbers), "noted": len(some), "count": count,
-                # JSON has no word for what is no number.
+                # JSON has no word for what is not a number.
                 "norm": norm if math.isfinite(norm) else None,
             }
             self._numbers.extend(some.tolist())

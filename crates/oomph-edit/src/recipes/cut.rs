@@ -128,6 +128,44 @@ enum Gathered<'n> {
     Samples(&'n str),
 }
 
+/// Lines of a block.
+struct Lines<'a> {
+    text: String,
+    indentation: &'a str,
+    unit: String,
+    newline: &'static str,
+}
+
+impl<'a> Lines<'a> {
+    /// None yet, of the block of a statement.
+    fn like(source: &'a Source, statement: Node<'a>) -> Self {
+        let (unit, newline) = (source.unit(), source.newline());
+        Self { text: String::new(), indentation: source.indentation(statement), unit, newline }
+    }
+
+    fn add(&mut self, line: &str) {
+        self.text.push_str(&format!("{}{line}{}", self.indentation, self.newline));
+    }
+
+    /// A line in a block of this one.
+    fn add_deeper(&mut self, line: &str) {
+        self.text.push_str(&format!("{}{}{line}{}", self.indentation, self.unit, self.newline));
+    }
+
+    /// Lines of this block, which go into a block of it.
+    fn indent(&mut self, lines: &str) {
+        for line in lines.split_inclusive('\n') {
+            if !line.trim().is_empty() {
+                self.text.push_str(&self.unit);
+            }
+            self.text.push_str(line);
+        }
+        if !self.text.ends_with('\n') {
+            self.text.push_str(self.newline);
+        }
+    }
+}
+
 /// What is written.
 struct Words<'a> {
     source: &'a Source,
@@ -151,51 +189,72 @@ impl<'a> Words<'a> {
         (batch, restored, gathered): (&[String], &[&String], &[Gathered<'_>]),
         loss_is_used: bool,
     ) -> Result<String, CannotPlace> {
-        let (source, newline, unit) = (self.source, self.source.newline(), self.source.unit());
-        let indentation = source.indentation(round.statements[first]).to_owned();
-        let mut text = String::new();
-        let mut line = |deeper: bool, words: &str| {
-            text.push_str(&indentation);
-            if deeper {
-                text.push_str(&unit);
-            }
-            text.push_str(words);
-            text.push_str(newline);
-        };
-        for statement in before {
-            line(false, source.of(*statement));
-        }
-        let tuple =
-            |names: &[&str]| if let [one] = names { (*one).to_owned() } else { format!("({})", names.join(", ")) };
-        let batch_text = tuple(&batch.iter().map(String::as_str).collect::<Vec<_>>());
-        let restored_text = tuple(&restored.iter().map(|name| name.as_str()).collect::<Vec<_>>());
-        if !restored.is_empty() {
-            line(false, &format!("whole_batch = {restored_text}"));
-        }
+        let source = self.source;
         let loss = source.of(self.loss);
+        let mut lines = Lines::like(source, round.statements[first]);
+        before.iter().for_each(|statement| lines.add(source.of(*statement)));
+        let restored = restored.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+        if !restored.is_empty() {
+            lines.add(&format!("whole_batch = {restored}"));
+        }
         let total = self.is_named && loss_is_used;
         if total {
-            line(false, &format!("whole_{loss} = 0.0"));
+            lines.add(&format!("whole_{loss} = 0.0"));
         }
         for one in gathered {
-            match one {
-                Gathered::Number(name) => line(false, &format!("whole_{name} = 0.0")),
-                Gathered::Samples(name) => line(false, &format!("whole_{name} = []")),
-            }
+            lines.add(&match one {
+                Gathered::Number(name) => format!("whole_{name} = 0.0"),
+                Gathered::Samples(name) => format!("whole_{name} = []"),
+            });
         }
-        line(false, &format!("for {batch_text}, share in micro_batches({batch_text}, {}):", self.by));
-        let places: Vec<usize> = (first..=round.middle).collect();
-        let scaled = places.iter().rev().find(|place| {
-            let own = made_in(source, &[round.statements[**place]]);
-            **place < round.middle && own.iter().any(|name| name == loss)
-        });
-        let scaled = if self.is_named { scaled.copied() } else { None };
+        let names = if let [one] = batch { one.clone() } else { format!("({})", batch.join(", ")) };
+        lines.add(&format!("for {names}, share in micro_batches({names}, {}):", self.by));
+        let is_scaled = self.parts(&mut lines, round, first, before)?;
+        if total {
+            let share = if is_scaled { "" } else { " * share" };
+            lines.add_deeper(&format!("whole_{loss} += {loss}.detach(){share}"));
+        }
+        for one in gathered {
+            lines.add_deeper(&match one {
+                Gathered::Number(name) => format!("whole_{name} += {name}.detach() * share"),
+                Gathered::Samples(name) => format!("whole_{name}.append({name}.detach())"),
+            });
+        }
+        if !restored.is_empty() {
+            lines.add(&format!("{restored} = whole_batch"));
+        }
+        if total {
+            lines.add(&format!("{loss} = whole_{loss}"));
+        }
+        for one in gathered {
+            lines.add(&match one {
+                Gathered::Number(name) => format!("{name} = whole_{name}"),
+                Gathered::Samples(name) => format!("{name} = torch.cat(whole_{name})"),
+            });
+        }
+        Ok(lines.text)
+    }
+
+    /// The statements that run for each part, in which the loss counts for its share. Whether it has its share from where it is made on,
+    /// and not in the backward pass alone.
+    fn parts(
+        &self,
+        to: &mut Lines<'a>,
+        round: &Round<'a>,
+        first: usize,
+        before: &[Node<'a>],
+    ) -> Result<bool, CannotPlace> {
+        let source = self.source;
+        let loss = source.of(self.loss);
+        let makes = |place: &usize| made_in(source, &[round.statements[*place]]).iter().any(|name| name == loss);
+        let scaled = (first..round.middle).rev().find(makes).filter(|_| self.is_named);
         let mut position = source.line_start(round.statements[first].start_byte());
-        for place in places {
+        for place in first..=round.middle {
             let statement = round.statements[place];
             let Some(lines) = source.whole_lines(statement, statement) else {
                 return cannot("the loop's statements share a line with other code");
             };
+            // The comments above a statement go with it.
             let lines = position..lines.end;
             position = lines.end;
             if before.contains(&statement) {
@@ -208,50 +267,12 @@ impl<'a> Words<'a> {
                 let inner = if simple { loss.to_owned() } else { format!("({loss})") };
                 body.replace_range(from..from + loss.len(), &format!("({inner} * share)"));
             }
-            for part in body.split_inclusive('\n') {
-                if !part.trim().is_empty() {
-                    text.push_str(&unit);
-                }
-                text.push_str(part);
-            }
-            if !text.ends_with('\n') {
-                text.push_str(newline);
-            }
+            to.indent(&body);
             if scaled == Some(place) {
-                text.push_str(&format!("{indentation}{unit}{loss} = {loss} * share{newline}"));
+                to.add_deeper(&format!("{loss} = {loss} * share"));
             }
         }
-        let mut line = |deeper: bool, words: &str| {
-            text.push_str(&indentation);
-            if deeper {
-                text.push_str(&unit);
-            }
-            text.push_str(words);
-            text.push_str(newline);
-        };
-        if total {
-            let part = if scaled.is_some() { format!("{loss}.detach()") } else { format!("{loss}.detach() * share") };
-            line(true, &format!("whole_{loss} += {part}"));
-        }
-        for one in gathered {
-            match one {
-                Gathered::Number(name) => line(true, &format!("whole_{name} += {name}.detach() * share")),
-                Gathered::Samples(name) => line(true, &format!("whole_{name}.append({name}.detach())")),
-            }
-        }
-        if !restored.is_empty() {
-            line(false, &format!("{} = whole_batch", restored_text.trim_matches(['(', ')'])));
-        }
-        if total {
-            line(false, &format!("{loss} = whole_{loss}"));
-        }
-        for one in gathered {
-            match one {
-                Gathered::Number(name) => line(false, &format!("{name} = whole_{name}")),
-                Gathered::Samples(name) => line(false, &format!("{name} = torch.cat(whole_{name})")),
-            }
-        }
-        Ok(text)
+        Ok(scaled.is_some())
     }
 
     /// The function that cuts, above what it is used in.

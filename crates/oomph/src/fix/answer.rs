@@ -45,6 +45,8 @@ pub struct Answer {
     pub stopped: Option<i32>,
     /// Samples of the program's batch, where that is known.
     pub batch: Option<u64>,
+    /// Whether PyTorch computes for the program.
+    pub has_torch: bool,
     /// When the command began.
     pub start: Instant,
 }
@@ -81,7 +83,15 @@ pub fn without_fixes(
         next: Vec::new(),
         order: wanted.wishes.prefer,
     };
-    Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone(), stopped: None, batch: None, start }
+    Answer {
+        report,
+        changes: Vec::new(),
+        messages: run.stderr_tail.clone(),
+        stopped: None,
+        batch: None,
+        has_torch: false,
+        start,
+    }
 }
 
 /// A command line as shown for a shell: without secrets.
@@ -225,8 +235,9 @@ impl<'a> Parts<'_, 'a> {
             command: self.context.program.shown(),
             baseline: base,
         };
+        let has_torch = self.full.frameworks.contains_key("torch");
         let (stopped, batch, start) = (self.stopped, self.applier.situation.settings.batch_size, self.start);
-        Answer { report, changes, messages: self.first.stderr_tail.clone(), stopped, batch, start }
+        Answer { report, changes, messages: self.first.stderr_tail.clone(), stopped, batch, has_torch, start }
     }
 
     /// The remedies that a loss over whole batches rules out.

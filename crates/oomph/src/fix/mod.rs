@@ -113,10 +113,8 @@ fn compared(
     mut answer: Answer,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<Answer, Stop> {
-    if wanted.compares && answer.stopped.is_none() {
-        let program = (wanted.cards.as_slice(), answer.batch);
-        comparison::complete(context, program, &mut answer, tell)?;
-    }
+    let compares = wanted.compares && answer.stopped.is_none();
+    comparison::complete(context, wanted, &mut answer, (compares, tell))?;
     answer.report.elapsed_seconds = answer::seconds(answer.start);
     Ok(answer)
 }

@@ -157,6 +157,12 @@ impl Difference {
         self.gradients.iter().copied().fold(0.0, f64::max)
     }
 
+    /// The largest, of the gradients where there are any: 0 where all is the same bit for bit.
+    pub fn worst(&self) -> f64 {
+        let of_gradients = self.of_gradients();
+        if of_gradients > 0.0 { of_gradients } else { self.largest() }
+    }
+
     /// What differs first, by more than is tolerated.
     pub fn first(&self, tolerance: &Tolerance) -> Option<(What, f64)> {
         if let Some(What::Trained | What::Steps(..)) = &self.structure {
@@ -205,7 +211,7 @@ impl Tolerance {
 
     /// What rounding alone does, at most.
     pub fn largest(&self) -> f64 {
-        self.0.largest()
+        self.0.worst()
     }
 
     fn gradients(&self, step: usize) -> f64 {
@@ -222,7 +228,7 @@ impl Tolerance {
     }
 }
 
-/// The difference of several tensors, relative to the norm of the first ones, or to `scale`. What is no number in both is the same.
+/// The difference of several tensors, relative to the norm of the first ones, or to `scale`. What is not a number in both is the same.
 fn relative<'a>(pairs: impl Iterator<Item = (&'a [f64], &'a [f64])>, scale: Option<f64>) -> f64 {
     let (mut far, mut whole) = (0.0, 0.0);
     for (one, other) in pairs {

@@ -17,6 +17,7 @@ use oomph_report::{Compared, Comparison, FixRow, ResultChange};
 
 use super::answer::Answer;
 use super::applied::Applied;
+use super::wanted::Wanted;
 use crate::cards::Card;
 use crate::changes::Changes;
 use crate::run_context::{Computed, RunContext};
@@ -74,9 +75,9 @@ struct Setting {
 /// When a signal ended a run.
 pub fn complete(
     context: &RunContext,
-    (cards, batch): (&[Card], Option<u64>),
+    wanted: &Wanted,
     answer: &mut Answer,
-    tell: &(dyn Fn(&str) + Sync),
+    (compares, tell): (bool, &(dyn Fn(&str) + Sync)),
 ) -> Result<(), Stop> {
     let claims = |row: &FixRow| matches!(row.result, ResultChange::Same | ResultChange::Equivalent);
     if !answer.report.fixes.iter().any(claims) {
@@ -84,11 +85,21 @@ pub fn complete(
     }
     let program = Changes::none(&context.program.command);
     let limit = host_memory_bytes().map_or(u64::MAX, |bytes| bytes / SHARE);
-    let cards = cards.iter().map(|card| card.with_capacity(limit)).collect();
+    let cards = wanted.cards.iter().map(|card| card.with_capacity(limit)).collect();
+    let batch = answer.batch;
     let mut comparer = Comparer { context, cards, program, batch, made: 0, seen: BTreeMap::new(), tell };
+    let is_late = || wanted.max_time.is_some_and(|most| answer.start.elapsed() > most);
     let both = answer.report.fixes.iter_mut().zip(&mut answer.changes);
     for (row, applied) in both.filter(|(row, _)| claims(row)) {
-        let mut found = comparer.compare(row, applied)?;
+        if !compares {
+            row.result = ResultChange::NotCompared;
+            continue;
+        }
+        let mut found = match (answer.has_torch, is_late()) {
+            (true, false) => comparer.compare(row, applied)?,
+            (true, true) => words::not_compared("the time was up"),
+            (false, _) => words::not_compared("numbers are computed for PyTorch alone"),
+        };
         if found.outcome == Compared::Other
             && let Some(better) = comparer.reweighed(row, applied)?
         {
@@ -236,15 +247,17 @@ impl Comparer<'_> {
             whole_precision: !untouched,
             fewer_blocks: !untouched,
         };
-        let changes = Changes { compare: Some(compare), ..changes.clone() };
+        let changes = Changes { compare: Some(Box::new(compare)), ..changes.clone() };
         let own = OwnLimit::of(longest);
-        self.context.compute(&changes, &self.cards, Limits { clock: None, own: Some(&own) })
+        let limits = Limits { clock: None, own: Some(&own) };
+        let computed = self.context.compute(&changes, &self.cards, limits).map_err(Stop::Failed)?;
+        computed.interrupted.map_or(Ok(computed), |signal| Err(Stop::Interrupted(signal)))
     }
 }
 
 /// What was recorded, or why nothing can be said by it.
 fn judged(computed: Computed) -> Result<Trace, String> {
-    let Computed { seen, timed_out, failed, stderr_tail } = computed;
+    let Computed { seen, timed_out, failed, stderr_tail, .. } = computed;
     let last = || stderr_tail.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned();
     let failure = || {
         let last = last();
@@ -260,7 +273,7 @@ fn judged(computed: Computed) -> Result<Trace, String> {
         } else if failed {
             failure()
         } else {
-            "it makes no optimizer step".into()
+            "it makes no optimizer step of PyTorch's".into()
         });
     };
     if !compared.uncomputed.is_empty() {

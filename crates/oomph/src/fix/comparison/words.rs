@@ -12,7 +12,7 @@ pub fn not_compared(why: &str) -> Comparison {
 /// The two compute the same.
 pub fn equal(original: &Trace, found: &Difference, tolerance: Option<&Tolerance>) -> Comparison {
     let rounding = tolerance.map(Tolerance::largest);
-    Comparison { rounding, ..seen(Compared::Equal, original, found.largest()) }
+    Comparison { rounding, ..seen(Compared::Equal, original, found.worst()) }
 }
 
 /// The two draw other random numbers, and compute the same with the same ones.
@@ -25,6 +25,9 @@ pub fn same_in_distribution(original: &Trace, found: &Difference) -> Comparison 
 pub fn other(original: &Trace, found: &Difference, tolerance: &Tolerance) -> Comparison {
     let first = found.first(tolerance);
     let words = first.as_ref().map(|(what, far)| match what {
+        What::Gradients(step) if far.is_infinite() => {
+            format!("the gradients of step {step} are no numbers in one of them")
+        }
         What::Gradients(step) => {
             let batch = batch(original, *step).unwrap_or_default();
             format!("the gradients of step {step}{batch} differ by {}", percent(*far))
