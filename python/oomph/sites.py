@@ -77,7 +77,7 @@ def _elsewhere():
 def _installed_elsewhere(folders: Iterable[str], own: Iterable[str]) -> list[str]:
     """Those of `folders` into which an installer put packages (`pip install --target`): it leaves its records there.
 
-    A folder that holds one of `own`, where the program lies, is the program's, with its packages beside it.
+    A folder that holds one of `own`, where the program lies, is the program's, with its packages next to it.
     """
     places = [os.path.abspath(one) + os.sep for one in own]
     found = []

@@ -46,7 +46,7 @@ pub struct RunContext {
     _hold: Hold,
 }
 
-/// When a run that is compared ends by itself: it goes as far as it was asked to.
+/// When a run that is compared ends: it goes as far as it was asked to.
 const UNTIL_EXIT: StopAt = StopAt { mode: StopMode::Exit, steps: 0, budget_seconds: None };
 
 /// What a run with real numbers left.

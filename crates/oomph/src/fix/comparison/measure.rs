@@ -45,7 +45,7 @@ impl Trace {
         self.compared.loaders.iter().map(|loader| loader.samples).collect()
     }
 
-    /// How many samples it makes at a time by itself, and how many were made in their place.
+    /// How many samples it makes at a time without a loader, and how many were made in their place.
     pub fn fewer(&self) -> Option<(u64, u64)> {
         self.compared.batch.zip(self.compared.few)
     }
@@ -361,7 +361,7 @@ mod tests {
         assert!(Difference::between(&original, &rounded).is_within(&Tolerance::none()));
         let found = Difference::between(&original, &halved);
         assert_eq!(found.first(&Tolerance::none()), Some((What::Gradients(2), 0.5)));
-        // Where rounding drives the program as far apart by itself nothing can be said against it.
+        // Where rounding drives the program as far apart nothing can be said against it.
         assert!(found.is_within(&Tolerance::of(&found)));
     }
 
