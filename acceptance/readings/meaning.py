@@ -257,7 +257,7 @@ def read(oomph, python, case):
             same = far <= ROUNDING and alike
             claims = fix["result"] in ("same", "equivalent")
             fits = claims == same or fix["result"] in ("not-compared", "same-in-distribution")
-            yield {**row, "truth": "%.1e %s" % (far, name if far > ROUNDING else ""), "prints": "same" if alike else "other", "agrees": "yes" if fits else "no"}
+            yield {**row, "truth": ("%.1e %s" % (far, name if far > ROUNDING else "")).strip(), "prints": "same" if alike else "other", "agrees": "yes" if fits else "no"}
 
 
 def main():

@@ -40,6 +40,7 @@ struct Program {
     gpu: String,
     vram: Option<String>,
     first: Vec<String>,
+    outcome: Option<String>,
     #[serde(default)]
     options: Vec<String>,
     #[serde(default)]
@@ -124,6 +125,11 @@ fn holds(program: &Program, python: Option<&str>) -> Result<()> {
     let ids: Vec<&str> = names.map(|name| name.split('/').next().unwrap_or(name)).collect();
     let ids = ids.join(" + ");
     finished.ensure(program.first.contains(&ids), format!("another first fix: {ids}"))?;
+
+    if let Some(outcome) = &program.outcome {
+        let found = &fix["comparison"];
+        finished.ensure(found["outcome"] == outcome.as_str(), format!("compared with the program: {found:#}"))?;
+    }
 
     let by_itself = asked("dry-run", program, python, &[])?;
     if let Some(patch) = fix["patch"].as_str() {

@@ -313,8 +313,15 @@ fn batch_names(at: At<'_>, round: &Round<'_>, first: usize, models: &BTreeSet<St
     }
     let mut read = BTreeSet::new();
     inner.iter().for_each(|node| read.extend(read_in(source, *node)));
+    let place = |name: &String| {
+        within(round.node)
+            .find(|node| node.kind() == "identifier" && source.of(*node) == name)
+            .map(|node| node.start_byte())
+    };
     let mut found: Vec<String> =
         known.into_iter().filter(|name| read.contains(name) && !models.contains(name)).collect();
+    // In the order in which the loop names them.
+    found.sort_by_key(place);
     if found.is_empty() {
         // The same tensors in each round.
         let calls = inner.iter().flat_map(|node| within(*node)).filter_map(|node| Call::of(at.with(node)));
