@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import zlib
 
+from oomph import forked
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +77,8 @@ class Draws:
         """A number for where the generator is."""
         torch = self._torch
         if not isinstance(asked, torch.Generator):
+            if forked.is_away():
+                return self.count
             asked = torch.cuda.default_generators[torch.cuda.current_device()]
         return zlib.crc32(bytes(asked.get_state().tolist()))
 

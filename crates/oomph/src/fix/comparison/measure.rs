@@ -121,7 +121,11 @@ impl Difference {
                 found.structure.get_or_insert(What::Rate(number + 1));
             }
             let pairs = step.gradients.iter().zip(&changed.gradients);
-            found.gradients.push(relative(pairs.map(|(a, b)| (one.elements(a), other.elements(b))), None));
+            let elements = relative(pairs.map(|(a, b)| (one.elements(a), other.elements(b))), None);
+            // Of a tensor that is nearly empty, such as a large embedding's gradient, the noted elements may all be zero.
+            let norms =
+                norm(&step.gradients).zip(norm(&changed.gradients)).map_or(0.0, |(one, other)| apart(one, other));
+            found.gradients.push(elements.max(norms));
             let first = mine.steps.iter().find(|known| known.optimizer == step.optimizer).unwrap_or(step);
             let pairs = step.weights.iter().zip(&changed.weights);
             let moved = moved(one, first, step);
@@ -363,6 +367,15 @@ mod tests {
         assert_eq!(found.first(&Tolerance::none()), Some((What::Gradients(2), 0.5)));
         // Where rounding drives the program as far apart nothing can be said against it.
         assert!(found.is_within(&Tolerance::of(&found)));
+    }
+
+    #[test]
+    fn what_was_not_noted_shows_in_the_norm() {
+        let original = trace(&[([3.0, 4.0], [1.0, 1.0])]);
+        let mut other = original.clone();
+        other.compared.steps[0].gradients[0].norm = Some(5.5);
+        let found = Difference::between(&original, &other).first(&Tolerance::none());
+        assert_eq!(found.map(|(what, _)| what), Some(What::Gradients(1)));
     }
 
     #[test]
