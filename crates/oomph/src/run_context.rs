@@ -1,6 +1,7 @@
 //! Runs a program: the virtual cards, the run folder, and what is read from it when the program ends.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
@@ -56,6 +57,8 @@ pub struct Computed {
     pub seen: Option<(Compared, Vec<f64>)>,
     /// The signal to oomph that ended it.
     pub interrupted: Option<i32>,
+    /// How long it ran, without the time in which other work had its processors.
+    pub own: Duration,
     /// Whether it was ended because its time was up.
     pub timed_out: bool,
     /// Whether it ended with another status than 0.
@@ -188,6 +191,7 @@ impl RunContext {
         Ok(Computed {
             seen: folder.compared(),
             interrupted: outcome.interrupted,
+            own: outcome.own,
             timed_out: outcome.timed_out || outcome.given_up,
             failed: outcome.exit.shell_status() != 0,
             stderr_tail: outcome.stderr_tail,

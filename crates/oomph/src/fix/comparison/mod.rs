@@ -13,15 +13,18 @@ use std::time::Duration;
 use oomph_edit::reweighed;
 use oomph_launch::{Limits, OwnLimit, host_memory_bytes};
 use oomph_protocol::compared::Compare;
-use oomph_report::{Compared, Comparison, FixRow, ResultChange};
+use oomph_report::{Compared, Comparison, FixRow, ResultChange, Verdict};
 
 use super::answer::Answer;
 use super::applied::Applied;
+use super::baseline::observed;
+use super::bench::peak;
 use super::wanted::Wanted;
+use crate::assemble::assemble;
 use crate::cards::Card;
 use crate::changes::Changes;
 use crate::run_context::{Computed, RunContext};
-use crate::trial::Stop;
+use crate::trial::{Runner, Stop};
 use measure::{Difference, Tolerance, Trace};
 
 /// How many steps of an optimizer are compared: an epoch of three, and two of the next.
@@ -29,9 +32,11 @@ const STEPS: u64 = 5;
 /// Of fewer nothing is said.
 const LEAST_STEPS: usize = 2;
 /// How much of its own time a run may take, which the user waits for.
-const LONGEST: Duration = Duration::from_secs(40);
+const LONGEST: Duration = Duration::from_secs(25);
 /// The changed program may take this many times as long as the program.
 const LONGER: u32 = 2;
+/// Once all runs of an answer have taken so much of their own time, no other fix is compared.
+const ALL: Duration = Duration::from_secs(75);
 /// Samples of a micro-batch.
 const MICRO: u64 = 2;
 /// How many other shares of a batch's parts are tried.
@@ -43,12 +48,16 @@ const SHARE: u64 = 3;
 struct Comparer<'s> {
     context: &'s RunContext,
     cards: Vec<Card>,
+    /// The cards that it has to fit.
+    on: &'s [Card],
     /// The program as it was typed.
     program: Changes,
     /// Samples of its batch, where that is known.
     batch: Option<u64>,
     /// Samples that it makes at a time without a loader, once that was seen.
     made: u64,
+    /// The own time of all runs.
+    spent: Duration,
     /// What the program computed, by how it was run.
     seen: BTreeMap<Setting, Result<Trace, String>>,
     tell: &'s (dyn Fn(&str) + Sync),
@@ -87,7 +96,17 @@ pub fn complete(
     let limit = host_memory_bytes().map_or(u64::MAX, |bytes| bytes / SHARE);
     let cards = wanted.cards.iter().map(|card| card.with_capacity(limit)).collect();
     let batch = answer.batch;
-    let mut comparer = Comparer { context, cards, program, batch, made: 0, seen: BTreeMap::new(), tell };
+    let mut comparer = Comparer {
+        context,
+        cards,
+        on: &wanted.cards,
+        program,
+        batch,
+        made: 0,
+        spent: Duration::ZERO,
+        seen: BTreeMap::new(),
+        tell,
+    };
     let is_late = || wanted.max_time.is_some_and(|most| answer.start.elapsed() > most);
     let both = answer.report.fixes.iter_mut().zip(&mut answer.changes);
     for (row, applied) in both.filter(|(row, _)| claims(row)) {
@@ -95,9 +114,10 @@ pub fn complete(
             row.result = ResultChange::NotCompared;
             continue;
         }
-        let mut found = match (answer.has_torch, is_late()) {
+        let is_late = is_late() || comparer.spent > ALL;
+        let mut found = match (answer.has_torch, is_late) {
             (true, false) => comparer.compare(row, applied)?,
-            (true, true) => words::not_compared("the time was up"),
+            (true, true) => words::not_compared("the time for comparisons was up"),
             (false, _) => words::not_compared("numbers are computed for PyTorch alone"),
         };
         if found.outcome == Compared::Other
@@ -135,6 +155,7 @@ impl Comparer<'_> {
         let setting = Setting { divide, few, perturbed: false, still: false, untouched: false };
         let (setting, original) = match self.original(setting)? {
             Ok(trace) => (setting, trace),
+            Err(first) if first == too_long() => return Ok(words::not_compared(&first)),
             Err(first) => {
                 let setting = Setting { untouched: true, ..setting };
                 match self.original(setting)? {
@@ -175,12 +196,21 @@ impl Comparer<'_> {
         let edited = applied.changes.edited.clone();
         for (path, text) in &edited {
             for other in reweighed(text).into_iter().take(MOST_SHARES) {
+                if self.spent > ALL {
+                    return Ok(None);
+                }
                 let mut changed = applied.clone();
                 changed.changes.edited.insert(path.clone(), other.text);
                 let mut found = self.compare(row, &changed)?;
                 if found.outcome != Compared::Equal {
                     continue;
                 }
+                // What is printed is what was run.
+                let Some(peak_bytes) = self.peak(&changed.changes)? else { continue };
+                row.room_bytes = row.room_bytes.map(|room| (room + row.peak_bytes).saturating_sub(peak_bytes));
+                let more = i64::try_from(i128::from(peak_bytes) - i128::from(row.peak_bytes)).unwrap_or(0);
+                row.saves_bytes = row.saves_bytes.map(|saves| saves.saturating_sub(more));
+                row.peak_bytes = peak_bytes;
                 found.reduced.push(format!("a part counts for its share of {}", other.share));
                 let patched = |patch: &str| {
                     other.lines.iter().fold(patch.to_owned(), |patch, (before, after)| {
@@ -198,6 +228,13 @@ impl Comparer<'_> {
         Ok(None)
     }
 
+    /// The peak of a changed program on the cards, in bytes; `None` where it does not fit.
+    fn peak(&self, changes: &Changes) -> Result<Option<u64>, Stop> {
+        let ended = self.context.run(changes, self.on, Limits::default()).map_err(Stop::Failed)?;
+        let report = assemble(self.on, &observed(ended)?, None);
+        Ok((report.verdict == Verdict::Fits && !report.tight).then(|| peak(&report)))
+    }
+
     /// The samples of a batch, so that a micro-batch has a few.
     fn few(&self, row: &FixRow) -> u64 {
         let part = |name: &String| name.split_once('/').and_then(|(_, by)| by.parse::<u64>().ok());
@@ -210,11 +247,11 @@ impl Comparer<'_> {
         if let Some(known) = self.seen.get(&setting) {
             return Ok(known.clone());
         }
-        let mut computed = self.compute(&self.program, setting, Vec::new(), LONGEST)?;
+        let mut computed = self.compute(&self.program.clone(), setting, Vec::new(), LONGEST)?;
         let begins_again = computed.seen.as_ref().filter(|(seen, _)| seen.few.is_none());
         if let Some(batch) = begins_again.and_then(|(seen, _)| seen.batch) {
             self.made = batch;
-            computed = self.compute(&self.program, setting, Vec::new(), LONGEST)?;
+            computed = self.compute(&self.program.clone(), setting, Vec::new(), LONGEST)?;
         }
         let trace = judged(computed);
         self.seen.insert(setting, trace.clone());
@@ -222,12 +259,17 @@ impl Comparer<'_> {
     }
 
     /// What a changed program computes on the same samples.
-    fn changed(&self, changes: &Changes, setting: Setting, original: &Trace) -> Result<Result<Trace, String>, Stop> {
+    fn changed(
+        &mut self,
+        changes: &Changes,
+        setting: Setting,
+        original: &Trace,
+    ) -> Result<Result<Trace, String>, Stop> {
         Ok(judged(self.compute(changes, setting, original.samples(), LONGEST * LONGER)?))
     }
 
     fn compute(
-        &self,
+        &mut self,
         changes: &Changes,
         setting: Setting,
         samples: Vec<u64>,
@@ -251,6 +293,7 @@ impl Comparer<'_> {
         let own = OwnLimit::of(longest);
         let limits = Limits { clock: None, own: Some(&own) };
         let computed = self.context.compute(&changes, &self.cards, limits).map_err(Stop::Failed)?;
+        self.spent += computed.own;
         computed.interrupted.map_or(Ok(computed), |signal| Err(Stop::Interrupted(signal)))
     }
 }
