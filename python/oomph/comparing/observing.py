@@ -48,6 +48,7 @@ class Observer:
         self._steps: list[ComparedStep] = []
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._lived: dict[str, Any] = {}
+        self._lived_before: dict[str, Any] = {}
         self._process = os.getpid()
         self._batch: int | None = None
         self._output = _Output()
@@ -133,11 +134,14 @@ class Observer:
         """The program has come to its end before as many steps as were asked for."""
         if os.getpid() == self._process:
             main = sys.modules.get("__main__")
+            # What the last step had made is still there.
+            self._lived = self._lived_before
             self._write(list(self._values(vars(main) if main is not None else {}, not self._steps)), True)
 
     def _remember(self, frame):
         """Keeps what variables held after this step: what lives on is a part of what is computed, and a batch is not."""
         kinds = (self._torch.Tensor, dict, list)
+        self._lived_before = self._lived
         self._lived = {name: value for name, value in _variables(frame) if isinstance(value, kinds)}
 
     def _state(self, frame):
