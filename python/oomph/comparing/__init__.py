@@ -27,6 +27,7 @@ def install(torch: Torch, wanted: Compare) -> None:
     drawing.begin(torch, wanted)
     observing.Observer(torch, wanted, reducing.install(torch, wanted)).begin()
     hook.on_import("torch._dynamo", _leave_uncompiled)
+    hook.on_import("triton.runtime.jit", _note_kernels)
 
 
 def _settle(torch):
@@ -42,6 +43,21 @@ def _settle(torch):
 def _leave_uncompiled(dynamo: Any) -> None:
     """Compiled kernels have no values. What they are made from computes the same."""
     dynamo.config.disable = True
+
+
+def _note_kernels(jit: Any) -> None:
+    """A kernel of Triton's has no form for the processor: what it leaves is not computed, in both programs alike."""
+    from oomph import values
+
+    original = jit.JITFunction.run
+
+    def run(self, *args, **kwargs):
+        kernels = getattr(values.session(), "kernels", None)
+        if kernels is not None:
+            kernels.left_out.add("a kernel of Triton")
+        return original(self, *args, **kwargs)
+
+    jit.JITFunction.run = run
 
 
 def _stay_in_whole_precision(torch):

@@ -98,6 +98,8 @@ pub struct Difference {
     kept: Vec<(String, f64)>,
     /// What makes the two different programs, whatever the numbers are.
     structure: Option<What>,
+    /// How many lines of output both have.
+    lines: usize,
     /// The lines of output that are different, by their numbers.
     printed: BTreeMap<usize, (String, String)>,
 }
@@ -105,7 +107,8 @@ pub struct Difference {
 impl Difference {
     /// How far `other` is from `one`.
     pub fn between(one: &Trace, other: &Trace) -> Self {
-        let mut found = Self { printed: printed(one, other), ..Self::default() };
+        let lines = one.compared.printed.len().min(other.compared.printed.len());
+        let mut found = Self { lines, printed: printed(one, other), ..Self::default() };
         let (mine, theirs) = (&one.compared, &other.compared);
         if mine.ended && theirs.ended && mine.steps.len() != theirs.steps.len() {
             found.structure = Some(What::Steps(mine.steps.len(), theirs.steps.len()));
@@ -145,6 +148,16 @@ impl Difference {
             }
         }
         found
+    }
+
+    /// Whether there was nothing to compare.
+    pub fn is_empty(&self) -> bool {
+        self.gradients.is_empty() && self.kept.is_empty() && self.lines == 0 && self.structure.is_none()
+    }
+
+    /// How many optimizer steps were compared.
+    pub fn steps(&self) -> usize {
+        self.gradients.len()
     }
 
     /// The largest of them.
@@ -367,6 +380,13 @@ mod tests {
         assert_eq!(found.first(&Tolerance::none()), Some((What::Gradients(2), 0.5)));
         // Where rounding drives the program as far apart nothing can be said against it.
         assert!(found.is_within(&Tolerance::of(&found)));
+    }
+
+    #[test]
+    fn two_that_have_nothing_in_common_are_not_equal() {
+        assert!(Difference::between(&trace(&[]), &trace(&[])).is_empty());
+        let one = trace(&[([3.0, 4.0], [1.0, 1.0])]);
+        assert!(!Difference::between(&one, &one).is_empty());
     }
 
     #[test]

@@ -169,6 +169,9 @@ impl Comparer<'_> {
             Err(why) => return Ok(words::not_compared(&format!("with the change, {why}"))),
         };
         let found = Difference::between(&original, &changed);
+        if found.is_empty() {
+            return Ok(words::not_compared("the two have no step, result or line of output in common"));
+        }
         if found.is_within(&Tolerance::none()) {
             return Ok(words::equal(&original, &found, None));
         }
@@ -325,7 +328,8 @@ fn judged(computed: Computed) -> Result<Trace, String> {
     }
     let trace = Trace::new(compared, numbers);
     match trace.steps() {
-        0 if failed => Err(failure()),
+        // What died on its way is no comparison, however far it came.
+        _ if failed => Err(failure()),
         0 if timed_out => Err(too_long()),
         0 if !trace.has_results() => Err("it makes no optimizer step and keeps no result".to_owned()),
         0 => Ok(trace),

@@ -12,13 +12,13 @@ pub fn not_compared(why: &str) -> Comparison {
 /// The two compute the same.
 pub fn equal(original: &Trace, found: &Difference, tolerance: Option<&Tolerance>) -> Comparison {
     let rounding = tolerance.map(Tolerance::largest);
-    Comparison { rounding, ..seen(Compared::Equal, original, found.worst()) }
+    Comparison { rounding, ..seen(Compared::Equal, original, (found.steps(), found.worst())) }
 }
 
 /// The two draw other random numbers, and compute the same with the same ones.
 pub fn same_in_distribution(original: &Trace, found: &Difference) -> Comparison {
     let first = Some("random numbers are drawn in another order".to_owned());
-    Comparison { first, ..seen(Compared::SameInDistribution, original, found.of_gradients()) }
+    Comparison { first, ..seen(Compared::SameInDistribution, original, (found.steps(), found.of_gradients())) }
 }
 
 /// The two compute something else.
@@ -41,10 +41,10 @@ pub fn other(original: &Trace, found: &Difference, tolerance: &Tolerance) -> Com
         What::Trained => "it trains other weights".to_owned(),
         What::Printed(before, after) => format!("it prints \"{}\" for \"{}\"", after.trim(), before.trim()),
     });
-    Comparison { first: words, ..seen(Compared::Other, original, first.map_or(0.0, |(_, far)| far)) }
+    Comparison { first: words, ..seen(Compared::Other, original, (found.steps(), first.map_or(0.0, |(_, far)| far))) }
 }
 
-fn seen(outcome: Compared, original: &Trace, difference: f64) -> Comparison {
+fn seen(outcome: Compared, original: &Trace, (steps, difference): (usize, f64)) -> Comparison {
     let record = original.record();
     let mut reduced: Vec<String> = Vec::new();
     if let Some(loader) = record.loaders.first() {
@@ -57,7 +57,7 @@ fn seen(outcome: Compared, original: &Trace, difference: f64) -> Comparison {
     Comparison {
         outcome,
         difference: Some(difference).filter(|far| far.is_finite()),
-        steps: original.steps() as u64,
+        steps: steps as u64,
         reduced,
         ..Comparison::default()
     }
