@@ -328,7 +328,7 @@ fn judged(computed: Computed) -> Result<Trace, String> {
     }
     let trace = Trace::new(compared, numbers);
     match trace.steps() {
-        // What died on its way is no comparison, however far it came.
+        // What died on its way was not compared, however far it came.
         _ if failed => Err(failure()),
         0 if timed_out => Err(too_long()),
         0 if !trace.has_results() => Err("it makes no optimizer step and keeps no result".to_owned()),
